@@ -1,0 +1,1 @@
+//! Which ledger a URL means.

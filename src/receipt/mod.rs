@@ -1,0 +1,15 @@
+//! What a receipt can be and what may happen to it. Pure: no I/O, no SQL, no clock, no randomness.
+//!
+//! Three decisions live here and nowhere else: [`verdict`] (what a request for a claim finds),
+//! [`settlement`] (what an attempt's outcome does to its receipt) and [`backoff`].
+
+pub mod backoff;
+mod outcome;
+mod settlement;
+mod state;
+mod verdict;
+
+pub use outcome::{Outcome, RetryAfter};
+pub use settlement::{Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, lease_end, settlement};
+pub use state::{EventKind, Reason, State};
+pub use verdict::{Standing, Verdict, verdict};

@@ -1,0 +1,1 @@
+//! Rendered messages: golden bytes, escaping, parsing by an independent reader.

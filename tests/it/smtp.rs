@@ -1,0 +1,1 @@
+//! The SMTP provider against a scripted server: which failure is ambiguous and which is not.
