@@ -231,8 +231,19 @@ pub enum PartEnd {
     Open,
 }
 
+/// A receipt as a look finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What the verdict needs.
+    pub standing: Standing,
+    /// The run that it belongs to.
+    pub run_number: i64,
+    /// Where its last claim was for.
+    pub destination: DestinationNumber,
+}
+
 /// What a grant is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// A first attempt, or another one where nothing is in doubt.
     Send,
@@ -576,8 +587,8 @@ pub trait Ledger: Send + Sync {
     /// The number of a destination's name and account, made at first use.
     async fn destination(&self, name: &str, identity: &[u8; 32]) -> Result<DestinationNumber>;
 
-    /// What stands under each key, in the order of `keys`, with the number of the run it belongs to. Reads only.
-    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<(Standing, i64)>>>;
+    /// What stands under each key, in the order of `keys`. Reads only.
+    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>>;
 
     /// Claims a batch in one statement; the answers are in the order of the requests. A claim whose commit was
     /// not acknowledged is read back by worker and grant.

@@ -24,3 +24,27 @@ impl Backoff {
         SignedDuration::try_from_secs_f64(bound * random.clamp(0.0, 1.0)).unwrap_or(self.cap)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff { base: SignedDuration::from_secs(2), cap: SignedDuration::from_mins(30) };
+
+    #[test]
+    fn the_bound_doubles_up_to_the_cap() {
+        let bounds: Vec<i64> = (1..=12).map(|attempts| BACKOFF.bound(attempts).as_secs()).collect();
+        assert_eq!(bounds, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1800, 1800]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_lies_between_zero_and_its_bound(attempts in 0_u32..u32::MAX, random in 0.0_f64..1.0) {
+            let wait = BACKOFF.wait(attempts, random);
+            prop_assert!(wait >= SignedDuration::ZERO && wait <= BACKOFF.bound(attempts).max(SignedDuration::ZERO));
+            prop_assert!(wait <= BACKOFF.cap);
+        }
+    }
+}

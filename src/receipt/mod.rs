@@ -10,6 +10,8 @@ mod state;
 mod verdict;
 
 pub use outcome::{Outcome, RetryAfter};
-pub use settlement::{Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, lease_end, settlement};
+pub use settlement::{
+    Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, destination_changed, lease_end, settlement, unsent,
+};
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};

@@ -126,6 +126,35 @@ pub fn lease_end(attempt: &Attempt, policy: &Policy, now: Timestamp, random: f64
     Settlement { event: EventKind::LeaseEnd, ..draft.in_doubt(Reason::LeaseEnded, random) }
 }
 
+/// Ends a granted claim without an attempt: the row cannot be rendered, or it comes too late. Where an earlier
+/// attempt is in doubt, that is no end: a person decides.
+pub fn unsent(attempt: &Attempt, policy: &Policy, reason: Reason, now: Timestamp) -> Settlement {
+    Draft { attempt, policy, now, attempts: attempt.attempts }.ended(State::Failed, reason, Reason::OutOfTries)
+}
+
+/// Holds a receipt whose doubtful attempt went to another account than the destination points at now.
+pub fn destination_changed(attempt: &Attempt) -> Settlement {
+    Settlement {
+        ambiguous_since: Some(attempt.ambiguous_since.unwrap_or(attempt.began_at)),
+        ..standing(attempt, attempt.attempts, State::Held, Some(Reason::DestinationChanged))
+    }
+}
+
+/// A settlement that says nothing yet but where the receipt stands.
+fn standing(attempt: &Attempt, attempts: u32, state: State, reason: Option<Reason>) -> Settlement {
+    Settlement {
+        event: EventKind::Settle,
+        state,
+        reason,
+        next_attempt_at: None,
+        ambiguous_since: attempt.ambiguous_since,
+        attempts,
+        provider_reference: None,
+        provider_code: None,
+        reconciled: false,
+    }
+}
+
 /// The instant that a throttled receipt waits for: what the provider asked for in full, and a jitter behind it,
 /// so that not everyone comes at once.
 fn throttled_until(until: RetryAfter, policy: &Policy, attempt: &Attempt, now: Timestamp, random: f64) -> Timestamp {
@@ -149,17 +178,7 @@ struct Draft<'a> {
 
 impl Draft<'_> {
     fn to(&self, state: State, reason: Option<Reason>) -> Settlement {
-        Settlement {
-            event: EventKind::Settle,
-            state,
-            reason,
-            next_attempt_at: None,
-            ambiguous_since: self.attempt.ambiguous_since,
-            attempts: self.attempts,
-            provider_reference: None,
-            provider_code: None,
-            reconciled: false,
-        }
+        standing(self.attempt, self.attempts, state, reason)
     }
 
     fn held(&self, reason: Reason) -> Settlement {
@@ -219,5 +238,167 @@ impl Draft<'_> {
 impl Settlement {
     fn coded(self, code: &str) -> Self {
         Self { provider_code: Some(code.to_owned()), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn policy(replay: Replay) -> Policy {
+        Policy {
+            capabilities: Capabilities { replay },
+            on_ambiguous: OnAmbiguous::Hold,
+            max_attempts: 3,
+            backoff: Backoff { base: SignedDuration::from_secs(2), cap: SignedDuration::from_mins(30) },
+            deadline: at(NOW + 3_600),
+        }
+    }
+
+    fn first() -> Attempt {
+        Attempt { attempts: 0, began_at: at(NOW - 1), first_attempt_at: at(NOW - 1), ambiguous_since: None }
+    }
+
+    fn in_doubt() -> Attempt {
+        Attempt {
+            attempts: 1,
+            began_at: at(NOW - 1),
+            first_attempt_at: at(NOW - 100),
+            ambiguous_since: Some(at(NOW - 100)),
+        }
+    }
+
+    fn code() -> String {
+        "x".to_owned()
+    }
+
+    fn every_outcome() -> Vec<Outcome> {
+        vec![
+            Outcome::Accepted { reference: "r".to_owned() },
+            Outcome::Rejected { code: code(), text: None },
+            Outcome::Throttled { until: RetryAfter::Unspecified, code: code() },
+            Outcome::Deferred { code: code() },
+            Outcome::Unavailable { code: code() },
+            Outcome::KeyInUse { code: code() },
+            Outcome::OtherPayload { code: code() },
+            Outcome::Suppressed { code: code() },
+            Outcome::Ambiguous { code: code() },
+            Outcome::Misconfigured { problem: code() },
+            Outcome::NotStarted,
+        ]
+    }
+
+    fn settle(attempt: &Attempt, outcome: &Outcome, policy: &Policy) -> Settlement {
+        settlement(attempt, outcome, policy, at(NOW), 0.5)
+    }
+
+    #[test]
+    fn a_first_attempt_ends_as_its_outcome_says() {
+        use Reason as R;
+        use State as S;
+        let replays = policy(Replay::Always);
+        let expected = [
+            (S::Sent, None, 1, false),
+            (S::Failed, Some(R::Rejected), 1, false),
+            (S::Retryable, Some(R::Throttled), 0, false),
+            (S::Retryable, Some(R::Deferred), 1, false),
+            (S::Retryable, Some(R::Unavailable), 1, false),
+            (S::Retryable, Some(R::KeyInUse), 1, true),
+            (S::Held, Some(R::OtherPayload), 1, true),
+            (S::Suppressed, Some(R::OnProviderList), 1, false),
+            (S::Retryable, Some(R::Ambiguous), 1, true),
+            (S::Retryable, Some(R::GivenBack), 0, false),
+            (S::Retryable, Some(R::GivenBack), 0, false),
+        ];
+        for (outcome, (state, reason, attempts, doubtful)) in every_outcome().iter().zip(expected) {
+            let settled = settle(&first(), outcome, &replays);
+            assert_eq!((settled.state, settled.reason, settled.attempts), (state, reason, attempts), "{outcome:?}");
+            assert_eq!(settled.ambiguous_since.is_some(), doubtful, "{outcome:?}");
+            assert_eq!(settled.next_attempt_at.is_some(), state == S::Retryable, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_doubt_is_only_ended_by_acceptance() {
+        for replay in [Replay::Never, Replay::Within(SignedDuration::from_hours(1)), Replay::Always] {
+            for outcome in every_outcome() {
+                let settled = settle(&in_doubt(), &outcome, &policy(replay));
+                match outcome {
+                    Outcome::Accepted { .. } => assert!(settled.reconciled && settled.ambiguous_since.is_none()),
+                    _ => {
+                        assert_eq!(settled.ambiguous_since, Some(at(NOW - 100)), "{outcome:?}");
+                        assert!(matches!(settled.state, State::Retryable | State::Held), "{outcome:?}: {settled:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_replay_a_doubt_is_held_unless_the_owner_chose_to_resend() {
+        let ambiguous = Outcome::Ambiguous { code: code() };
+        let held = settle(&first(), &ambiguous, &policy(Replay::Never));
+        assert_eq!(
+            (held.state, held.reason, held.ambiguous_since),
+            (State::Held, Some(Reason::Undecidable), Some(at(NOW - 1)))
+        );
+        let resend = Policy { on_ambiguous: OnAmbiguous::Resend, ..policy(Replay::Never) };
+        let again = settle(&first(), &ambiguous, &resend);
+        assert_eq!((again.state, again.ambiguous_since), (State::Retryable, None));
+        assert_eq!(lease_end(&first(), &policy(Replay::Never), at(NOW), 0.5).state, State::Held);
+        assert_eq!(lease_end(&first(), &policy(Replay::Always), at(NOW), 0.5).state, State::Retryable);
+    }
+
+    #[test]
+    fn the_replay_window_counts_from_the_first_attempt() {
+        let ambiguous = Outcome::Ambiguous { code: code() };
+        let inside = settle(&in_doubt(), &ambiguous, &policy(Replay::Within(SignedDuration::from_secs(200))));
+        assert_eq!(inside.state, State::Retryable);
+        let outside = settle(&in_doubt(), &ambiguous, &policy(Replay::Within(SignedDuration::from_secs(100))));
+        assert_eq!((outside.state, outside.reason), (State::Held, Some(Reason::ReplayWindowOver)));
+        let throttled = Outcome::Throttled { until: RetryAfter::In(SignedDuration::from_secs(300)), code: code() };
+        let waits_past_it = settle(&in_doubt(), &throttled, &policy(Replay::Within(SignedDuration::from_secs(200))));
+        assert_eq!((waits_past_it.state, waits_past_it.reason), (State::Held, Some(Reason::ReplayWindowOver)));
+    }
+
+    #[test]
+    fn the_last_attempt_and_the_deadline_end_a_receipt_that_is_not_in_doubt() {
+        let unavailable = Outcome::Unavailable { code: code() };
+        let last = Attempt { attempts: 2, ..first() };
+        let exhausted = settle(&last, &unavailable, &policy(Replay::Always));
+        assert_eq!(
+            (exhausted.state, exhausted.reason, exhausted.attempts),
+            (State::Failed, Some(Reason::AttemptsExhausted), 3)
+        );
+        let late = Policy { deadline: at(NOW), ..policy(Replay::Always) };
+        assert_eq!(settle(&first(), &unavailable, &late).reason, Some(Reason::DeadlinePassed));
+        assert_eq!(unsent(&first(), &late, Reason::DeadlinePassed, at(NOW)).state, State::Failed);
+        assert_eq!(unsent(&in_doubt(), &late, Reason::DeadlinePassed, at(NOW)).state, State::Held);
+    }
+
+    #[test]
+    fn a_throttled_receipt_waits_in_full_and_a_little_longer() {
+        let wait = |until| {
+            settle(&first(), &Outcome::Throttled { until, code: code() }, &policy(Replay::Never))
+                .next_attempt_at
+                .unwrap()
+        };
+        assert_eq!(wait(RetryAfter::In(SignedDuration::from_secs(120))), at(NOW + 121));
+        assert_eq!(wait(RetryAfter::At(at(NOW + 120))), at(NOW + 121));
+        assert_eq!(wait(RetryAfter::At(at(NOW - 120))), at(NOW + 1));
+        assert_eq!(wait(RetryAfter::Unspecified), at(NOW + 1));
+    }
+
+    #[test]
+    fn a_claim_given_back_spends_nothing_and_keeps_its_doubt() {
+        let back = settle(&in_doubt(), &Outcome::NotStarted, &policy(Replay::Always));
+        assert_eq!((back.event, back.attempts, back.next_attempt_at), (EventKind::GiveBack, 1, Some(at(NOW))));
+        assert_eq!(back.ambiguous_since, in_doubt().ambiguous_since);
     }
 }

@@ -67,3 +67,62 @@ pub fn verdict(standing: Option<&Standing>, fingerprint: &Fingerprint, now: Time
         settled @ (State::Held | State::Failed | State::Quarantined | State::Suppressed) => Verdict::Settled(settled),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn standing(state: State) -> Standing {
+        Standing {
+            fingerprint: Fingerprint::from_bytes([1; 32]),
+            state,
+            lease_ends_at: (state == State::Claimed).then(|| at(100)),
+            next_attempt_at: (state == State::Retryable).then(|| at(100)),
+            ambiguous_since: None,
+        }
+    }
+
+    fn found(standing: &Standing, now: i64) -> Verdict {
+        verdict(Some(standing), &Fingerprint::from_bytes([1; 32]), at(now))
+    }
+
+    #[test]
+    fn another_fingerprint_is_a_conflict_in_every_state() {
+        for state in State::ALL {
+            let verdict = verdict(Some(&standing(*state)), &Fingerprint::from_bytes([2; 32]), at(1_000));
+            assert_eq!(verdict, Verdict::Conflict, "{state}");
+        }
+    }
+
+    #[test]
+    fn nothing_found_may_be_claimed() {
+        assert_eq!(verdict(None, &Fingerprint::from_bytes([1; 32]), at(0)), Verdict::Claimable);
+    }
+
+    #[test]
+    fn a_lease_is_live_until_the_instant_that_it_ends() {
+        assert_eq!(found(&standing(State::Claimed), 99), Verdict::InProgress { until: at(100) });
+        assert_eq!(found(&standing(State::Claimed), 100), Verdict::LeaseEnded);
+    }
+
+    #[test]
+    fn a_retry_waits_until_it_is_due_and_a_doubt_goes_first() {
+        let mut retry = standing(State::Retryable);
+        assert_eq!(found(&retry, 99), Verdict::NotDue { at: at(100) });
+        assert_eq!(found(&retry, 100), Verdict::Claimable);
+        retry.ambiguous_since = Some(at(5));
+        assert_eq!(found(&retry, 100), Verdict::Ambiguous);
+    }
+
+    #[test]
+    fn what_is_settled_is_left_alone() {
+        assert_eq!(found(&standing(State::Sent), 0), Verdict::Duplicate);
+        for state in [State::Held, State::Failed, State::Quarantined, State::Suppressed] {
+            assert_eq!(found(&standing(state), 1_000), Verdict::Settled(state));
+        }
+    }
+}

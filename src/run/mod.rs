@@ -1,1 +1,64 @@
-//! Placeholder.
+//! The weekly run: the only place that talks both to a ledger and to a provider. Whatever it decides, it decides
+//! by calling the pure functions of [`crate::receipt`]; it holds no SQL, no JSON shapes and no templates.
+//!
+//! One way for every row: a part is taken, its keys and fingerprints are computed, the ledger is looked at, what
+//! may be claimed is claimed in batches, granted rows are rendered, sent and settled. Retries go the same way: a
+//! part with something due is simply taken again.
+
+mod attempt;
+mod brake;
+mod clock;
+mod destination;
+mod engine;
+mod guards;
+mod observe;
+mod part;
+mod progress;
+mod report;
+mod request;
+
+pub use clock::Clock;
+pub use destination::Destinations;
+pub use engine::{Setup, run};
+pub use guards::Refusal;
+pub use progress::Progress;
+pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotSummary};
+pub use request::{OnBadRow, RunRequest, SnapshotSource};
+
+use crate::ledger::LedgerError;
+use crate::snapshot::StoreError;
+
+/// Why a run could not go on. What was settled before stays settled.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Refused before anything was claimed; the message says what to do.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The snapshot store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A destination's credentials, sender identity or account are wrong. No receipt was charged.
+    #[error("destination `{destination}` cannot be used: {problem}")]
+    Misconfigured {
+        /// Its name.
+        destination: String,
+        /// What the provider said, in our words.
+        problem: String,
+    },
+    /// A sealed row cannot be read back.
+    #[error("snapshot {snapshot} holds a row that cannot be read (part {part}): {reason}")]
+    SealedRow {
+        /// Id of the snapshot.
+        snapshot: String,
+        /// Number of the part.
+        part: u32,
+        /// Without content.
+        reason: String,
+    },
+    /// A task of ours ended without a result.
+    #[error("an internal task ended early; what was claimed is settled by the next run")]
+    Internal,
+}

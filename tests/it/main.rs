@@ -3,6 +3,7 @@
 mod bad_rows;
 mod cli;
 mod databases;
+mod identity;
 mod ledger_contract;
 mod messages;
 mod runs;

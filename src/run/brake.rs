@@ -1,0 +1,139 @@
+//! The two brakes of a run: too many conflicts, too many rejections. Counted by each invocation from zero, so that
+//! running again after the cause was mended goes on.
+
+use std::sync::Mutex;
+
+/// A brake that is on, in words for the person who has to release it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brake(pub String);
+
+/// Shares above which a run stops, and the floors below which they do not bite.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Share of the rows seen.
+    pub max_conflicts: f64,
+    /// Share of the attempts.
+    pub max_rejected: f64,
+}
+
+/// So few conflicts never stop a run.
+const CONFLICTS_FLOOR: u64 = 20;
+/// So few rejections never stop a run.
+const REJECTED_FLOOR: u64 = 50;
+
+#[derive(Debug, Default)]
+struct Tally {
+    rows: u64,
+    conflicts: u64,
+    attempts: u64,
+    rejected: u64,
+    on: Option<Brake>,
+}
+
+/// What an invocation has seen so far, and the brake once it is on.
+#[derive(Debug)]
+pub struct Brakes {
+    limits: Limits,
+    digest_type: String,
+    tally: Mutex<Tally>,
+}
+
+impl Brakes {
+    /// Nothing seen yet.
+    pub fn new(limits: Limits, digest_type: &str) -> Self {
+        Self { limits, digest_type: digest_type.to_owned(), tally: Mutex::default() }
+    }
+
+    /// Counts rows that were looked at and the conflicts among them; answers how many of these conflicts may be
+    /// recorded before the brake is on.
+    pub fn conflicts(&self, rows: usize, conflicts: usize) -> usize {
+        let mut tally = self.lock();
+        tally.rows += rows as u64;
+        let limit = limit(self.limits.max_conflicts, tally.rows, CONFLICTS_FLOOR);
+        let room = (limit + 1).saturating_sub(tally.conflicts);
+        tally.conflicts += conflicts as u64;
+        if tally.conflicts > limit {
+            let text = format!(
+                "conflicts: {} of {} rows seen have another content than their receipt, more than {limit} are allowed. \
+                 The export has probably changed since it was first used; nothing of the other content was sent. Run the \
+                 earlier snapshot again, or raise digest.{}.max_conflicts if every one of them is meant to wait for review",
+                tally.conflicts, tally.rows, self.digest_type
+            );
+            tally.on.get_or_insert(Brake(text));
+        }
+        usize::try_from(room).unwrap_or(usize::MAX).min(conflicts)
+    }
+
+    /// Counts attempts whose outcome is known and the permanent rejections among them.
+    pub fn rejections(&self, attempts: usize, rejected: usize) {
+        let mut tally = self.lock();
+        tally.attempts += attempts as u64;
+        tally.rejected += rejected as u64;
+        let limit = limit(self.limits.max_rejected, tally.attempts, REJECTED_FLOOR);
+        if tally.rejected > limit {
+            let text = format!(
+                "rejections: the provider refused {} of {} attempts for good, more than {limit} are allowed. Look at \
+                 their codes with `counterfoil receipts list --state failed`, mend the sender or the template, then run \
+                 again; or raise digest.{}.max_rejected if these recipients are really gone",
+                tally.rejected, tally.attempts, self.digest_type
+            );
+            tally.on.get_or_insert(Brake(text));
+        }
+    }
+
+    /// The brake, once it is on.
+    pub fn on(&self) -> Option<Brake> {
+        self.lock().on.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn limit(share: f64, of: u64, floor: u64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a row count; a float keeps counts exact up to 2^53 and a cast saturates"
+    )]
+    let allowed = (share * of as f64).floor() as u64;
+    allowed.max(floor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brakes() -> Brakes {
+        Brakes::new(Limits { max_conflicts: 0.01, max_rejected: 0.05 }, "weekly_activity")
+    }
+
+    #[test]
+    fn twenty_conflicts_are_let_through_and_the_next_one_stops_the_run() {
+        let brakes = brakes();
+        assert_eq!(brakes.conflicts(1_000, 20), 20);
+        assert_eq!(brakes.on(), None);
+        assert_eq!(brakes.conflicts(1_000, 500), 1);
+        assert!(brakes.on().is_some_and(|brake| brake.0.contains("max_conflicts")));
+    }
+
+    #[test]
+    fn one_per_cent_of_many_rows_is_let_through() {
+        let brakes = brakes();
+        assert_eq!(brakes.conflicts(100_000, 1_000), 1_000);
+        assert_eq!(brakes.on(), None);
+        brakes.conflicts(0, 1);
+        assert!(brakes.on().is_some());
+    }
+
+    #[test]
+    fn five_per_cent_of_the_attempts_may_be_rejected() {
+        let brakes = brakes();
+        brakes.rejections(50, 50);
+        assert_eq!(brakes.on(), None);
+        brakes.rejections(1_000, 3);
+        assert!(brakes.on().is_some_and(|brake| brake.0.contains("max_rejected")));
+    }
+}

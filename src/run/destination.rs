@@ -1,0 +1,202 @@
+//! A destination while a run is on: its provider, its places for sends and claims, its pace, and the rules that
+//! decide over an outcome there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{Clock, Refusal, RunError};
+use crate::config::{Config, DestinationConfig};
+use crate::ledger::{DestinationNumber, Ledger};
+use crate::provider::{self, Provider};
+use crate::receipt::{Policy, Replay};
+
+/// How long a reading of a destination's pause is good for.
+const PAUSE_READING: Duration = Duration::from_secs(1);
+
+/// A configured destination, ready to send.
+pub struct Destination {
+    /// Its configuration.
+    pub config: DestinationConfig,
+    /// The adapter behind it.
+    pub provider: Box<dyn Provider>,
+    /// Its name and account as receipts refer to them.
+    pub number: DestinationNumber,
+    /// Sends at the same time.
+    pub sends: Semaphore,
+    /// Claims that are not settled yet.
+    pub claims: Arc<Semaphore>,
+    /// Greatest number of rows claimed at once.
+    pub batch: usize,
+    pause: Mutex<Pause>,
+}
+
+#[derive(Debug, Default)]
+struct Pause {
+    read_at: Option<Instant>,
+    until: Option<Timestamp>,
+}
+
+impl Destination {
+    async fn open(config: &DestinationConfig, settings: &Config, ledger: &dyn Ledger) -> Result<Self, RunError> {
+        let provider = build(config, settings).map_err(|error| Refusal::Configuration(error.to_string()))?;
+        let account: [u8; 32] = Sha256::digest(provider.account().as_bytes()).into();
+        let number = ledger.destination(&config.name, &account).await?;
+        let claims = most_claims(config, provider.as_ref(), settings.run.max_in_flight);
+        let batch = match provider.capabilities().replay {
+            Replay::Never => claims,
+            Replay::Within(_) | Replay::Always => claims.div_ceil(4),
+        };
+        Ok(Self {
+            provider,
+            number,
+            sends: Semaphore::new(config.concurrency),
+            claims: Arc::new(Semaphore::new(claims)),
+            batch: batch.clamp(1, claims),
+            pause: Mutex::default(),
+            config: config.clone(),
+        })
+    }
+
+    /// The rules that decide over an outcome here.
+    pub fn policy(&self, deadline: Timestamp) -> Policy {
+        Policy {
+            capabilities: self.provider.capabilities(),
+            on_ambiguous: self.config.on_ambiguous,
+            max_attempts: self.config.max_attempts,
+            backoff: self.config.backoff,
+            deadline,
+        }
+    }
+
+    /// Waits until `count` sends may start: behind any pause, and at the shared rate. `false` when stopped.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub async fn admit(
+        &self,
+        count: usize,
+        ledger: &dyn Ledger,
+        clock: &Clock,
+        stop: &CancellationToken,
+    ) -> Result<bool, RunError> {
+        loop {
+            let Some(until) = self.paused_until(ledger).await? else { break };
+            let wait = until.duration_since(clock.now());
+            if !wait.is_positive() {
+                break;
+            }
+            if !sleep(wait.unsigned_abs().min(PAUSE_READING), stop).await {
+                return Ok(false);
+            }
+        }
+        let Some(rate) = self.config.rate else { return Ok(!stop.is_cancelled()) };
+        let reserved = ledger.reserve(&self.config.name, u32::try_from(count).unwrap_or(u32::MAX), rate).await?;
+        Ok(sleep(reserved.wait.unsigned_abs(), stop).await)
+    }
+
+    /// Pauses the destination for every worker.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
+        ledger.pause(&self.config.name, until).await?;
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = Pause::default();
+        Ok(())
+    }
+
+    async fn paused_until(&self, ledger: &dyn Ledger) -> Result<Option<Timestamp>, RunError> {
+        {
+            let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+            if pause.read_at.is_some_and(|at| at.elapsed() < PAUSE_READING) {
+                return Ok(pause.until);
+            }
+        }
+        let until = ledger.paused_until(&self.config.name).await?;
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = Pause { read_at: Some(Instant::now()), until };
+        Ok(until)
+    }
+}
+
+/// Makes the provider of a destination; connects to nothing.
+///
+/// # Errors
+/// A provider that does not exist, or settings that it does not take.
+pub fn build(config: &DestinationConfig, settings: &Config) -> Result<Box<dyn Provider>, crate::config::ConfigError> {
+    let kind = provider::kind(&config.provider).ok_or_else(|| {
+        let known: Vec<&str> = provider::KINDS.iter().map(|kind| kind.name).collect();
+        crate::config::ConfigError::setting(
+            format!("destination.{}.provider", config.name),
+            format!("is not a provider; known: {}", known.join(", ")),
+        )
+    })?;
+    (kind.build)(provider::Build {
+        destination: &config.name,
+        settings: config.settings.clone(),
+        send_timeout: Some(config.send_timeout),
+        directory: &settings.directory,
+        environment: &settings.environment,
+    })
+}
+
+/// A crash leaves in doubt what was claimed and not settled: few where the destination can neither look up nor
+/// replay, and never more than it sends in a third of the lease.
+fn most_claims(config: &DestinationConfig, provider: &dyn Provider, max_in_flight: usize) -> usize {
+    let by_doubt = match provider.capabilities().replay {
+        Replay::Never => config.concurrency.min(max_in_flight),
+        Replay::Within(_) | Replay::Always => max_in_flight,
+    };
+    let by_rate = config.rate.map_or(usize::MAX, |rate| {
+        let third = config.lease.as_millis() / 3;
+        usize::try_from(third / rate.interval.as_millis().max(1)).unwrap_or(usize::MAX)
+    });
+    by_doubt.min(by_rate).max(1)
+}
+
+/// Sleeps; `false` when stopped meanwhile.
+pub async fn sleep(wait: Duration, stop: &CancellationToken) -> bool {
+    if wait.is_zero() {
+        return !stop.is_cancelled();
+    }
+    tokio::select! {
+        () = tokio::time::sleep(wait) => true,
+        () = stop.cancelled() => false,
+    }
+}
+
+/// The destinations that a run may send to, by name.
+pub struct Destinations(BTreeMap<String, Arc<Destination>>);
+
+impl Destinations {
+    /// Opens every configured destination.
+    ///
+    /// # Errors
+    /// Settings that a provider does not take, or a ledger that fails.
+    pub async fn open(config: &Config, ledger: &dyn Ledger) -> Result<Self, RunError> {
+        let mut all = BTreeMap::new();
+        for (name, destination) in &config.destinations {
+            all.insert(name.clone(), Arc::new(Destination::open(destination, config, ledger).await?));
+        }
+        Ok(Self(all))
+    }
+
+    /// The destination with this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Destination>> {
+        self.0.get(name)
+    }
+
+    /// The destination that receipts refer to by this number.
+    pub fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
+        self.0.values().find(|destination| destination.number == number).cloned()
+    }
+
+    /// The longest lease of all, which part leases take too.
+    pub fn longest_lease(&self) -> jiff::SignedDuration {
+        self.0.values().map(|destination| destination.config.lease).max().unwrap_or(jiff::SignedDuration::from_mins(5))
+    }
+}

@@ -1,0 +1,321 @@
+//! A run from its guards to its summary: earlier open runs first, then the one that was asked for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::brake::{Brakes, Limits};
+use super::destination::{Destination, Destinations, sleep};
+use super::guards::{self, Prepared, Refusal};
+use super::part::work_part;
+use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, observe};
+use crate::config::Config;
+use crate::digest::Bundle;
+use crate::identity::keyring::{Keyring, WeekKey};
+use crate::ledger::{Ledger, Mode, PartGrant, Run};
+use crate::snapshot::{Manifest, Store};
+
+/// Parts that one process works on at the same time: enough to overlap round trips, few enough to bound memory.
+const PARTS_AT_ONCE: usize = 4;
+/// How often a waiting run looks whether something changed.
+const POLL: Duration = Duration::from_secs(2);
+/// The shortest default of `--wait`.
+const LEAST_WAIT: SignedDuration = SignedDuration::from_mins(15);
+
+/// Everything that a run works with.
+#[derive(Clone)]
+pub struct Setup {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The keyring.
+    pub keyring: Arc<Keyring>,
+    /// The ledger, migrated.
+    pub ledger: Arc<dyn Ledger>,
+    /// The snapshot store.
+    pub store: Store,
+    /// Cancelled to stop gracefully.
+    pub stop: CancellationToken,
+    /// Where progress is shown.
+    pub progress: Arc<Progress>,
+}
+
+/// Runs as asked.
+///
+/// # Errors
+/// When it is refused, or when ledger, store or a destination cannot be used. Whatever was settled stays settled.
+pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunError> {
+    let began = Instant::now();
+    let clock = Clock::read(setup.ledger.as_ref()).await?;
+    let since = clock.now();
+    if request.mode == Mode::Observe {
+        return observe::run(request, setup, &clock, began).await;
+    }
+    let prepared = match &request.snapshot {
+        Some(_) => Some(guards::prepare(request, setup, &clock).await?),
+        None => None,
+    };
+    let invocation = Invocation {
+        setup,
+        clock,
+        since,
+        began,
+        destinations: Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?),
+        worker: random_bits(),
+        wait: request.wait.or(setup.config.run.wait),
+    };
+    let mut report = RunReport::default();
+    invocation.finish_earlier(&mut report).await?;
+    if let (Some(prepared), Some(source)) = (prepared, &request.snapshot) {
+        let opened = guards::open(request, source, prepared, setup, &clock).await?;
+        let earlier = report.earlier.iter().position(|summary| summary.run_id == opened.run.new.run_id);
+        let mut summary = match earlier {
+            Some(place) => report.earlier.remove(place),
+            None => invocation.work(opened.run.clone(), Arc::clone(&opened.bundle)).await?,
+        };
+        summary.snapshot.repeated = opened.run.new.repeated;
+        report.main = Some(summary);
+    }
+    Ok(report)
+}
+
+/// One process's share of the work, over all the runs that it finishes.
+struct Invocation<'a> {
+    setup: &'a Setup,
+    clock: Clock,
+    since: Timestamp,
+    began: Instant,
+    destinations: Arc<Destinations>,
+    worker: i64,
+    wait: Option<SignedDuration>,
+}
+
+impl Invocation<'_> {
+    /// Finishes every open run from its own snapshot. One that cannot be finished is named and left to a person.
+    async fn finish_earlier(&self, report: &mut RunReport) -> Result<(), RunError> {
+        for run in self.setup.ledger.open_runs().await? {
+            if self.setup.stop.is_cancelled() {
+                report.unfinished = true;
+                break;
+            }
+            match guards::resume(&run, self.setup).await {
+                Ok(bundle) => {
+                    tracing::info!(run = short(&run.new.run_id), week = %run.new.iso_week, "finishing an earlier run first");
+                    report.earlier.push(self.work(run, bundle).await?);
+                }
+                Err(RunError::Refused(refusal)) => {
+                    tracing::error!(run = short(&run.new.run_id), week = %run.new.iso_week, "an earlier run cannot be finished: {refusal}");
+                    report.blocked.push((run.new.run_id.clone(), refusal.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Works until the run is closed or can only wait longer than allowed, and sums it up.
+    async fn work(&self, run: Run, bundle: Arc<Bundle>) -> Result<RunSummary, RunError> {
+        let setup = self.setup;
+        let key =
+            setup.keyring.for_week(run.new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?.clone();
+        let digest = guards::digest_config(&setup.config, &run.new.digest_type)?;
+        let limits = Limits { max_conflicts: digest.max_conflicts, max_rejected: digest.max_rejected };
+        let manifest = setup.store.manifest(&run.new.snapshot_id)?;
+        setup.progress.begin(&run.new.run_id, run.new.rows);
+        let work = Arc::new(Work {
+            bundle,
+            key,
+            keyring: Arc::clone(&setup.keyring),
+            destinations: Arc::clone(&self.destinations),
+            default_destination: digest.destination.clone(),
+            ledger: Arc::clone(&setup.ledger),
+            store: setup.store.clone(),
+            manifest,
+            worker: self.worker,
+            halt: setup.stop.child_token(),
+            clock: self.clock,
+            brakes: Brakes::new(limits, run.new.digest_type.as_str()),
+            progress: Arc::clone(&setup.progress),
+            closed: AtomicBool::new(false),
+            problem: Mutex::default(),
+            run,
+        });
+        let wait = self.wait.unwrap_or_else(|| self.destinations.longest_lease().max(LEAST_WAIT));
+        let ending = drive(&work, wait).await?;
+        if let Ending::Brake(text) = &ending {
+            work.ledger.set_brake(work.run.run_number, Some(text)).await?;
+        }
+        setup.progress.end();
+        let counts = work.ledger.run_counts(&work.run, self.since).await?;
+        Ok(RunSummary::of_run(&work.run, &counts, ending, self.began.elapsed()))
+    }
+}
+
+/// The first digits of a run's id, as logs show it.
+pub fn short(run_id: &str) -> &str {
+    run_id.get(..12).unwrap_or(run_id)
+}
+
+/// Works on parts until nothing is left, something stops the run, or waiting would take too long. Whatever was begun
+/// is brought to its end before this returns.
+async fn drive(work: &Arc<Work>, wait: SignedDuration) -> Result<Ending, RunError> {
+    let mut tasks = JoinSet::new();
+    let outcome = take_parts(work, wait, &mut tasks).await;
+    if !matches!(outcome, Ok(true)) {
+        work.halt.cancel();
+    }
+    while tasks.join_next().await.is_some() {}
+    match outcome? {
+        true => Ok(Ending::Closed),
+        false => work.ending(),
+    }
+}
+
+/// Takes part after part, several at a time; answers whether the run could be closed.
+async fn take_parts(
+    work: &Arc<Work>,
+    wait: SignedDuration,
+    tasks: &mut JoinSet<Result<(), RunError>>,
+) -> Result<bool, RunError> {
+    let mut idle_since = Instant::now();
+    loop {
+        let mut next_due_at = None;
+        while tasks.len() < PARTS_AT_ONCE && !work.must_stop() {
+            match work.ledger.take_part(work.run.run_number, work.worker, work.destinations.longest_lease()).await? {
+                PartGrant::Taken { part } => {
+                    let work = Arc::clone(work);
+                    tasks.spawn(async move { work_part(&work, part).await });
+                }
+                PartGrant::None { next_due_at: due } => {
+                    next_due_at = due;
+                    break;
+                }
+            }
+        }
+        match tasks.join_next().await {
+            Some(ended) => {
+                ended.map_err(|_| RunError::Internal)??;
+                idle_since = Instant::now();
+            }
+            None if work.must_stop() => return Ok(false),
+            None if work.ledger.close_finished_run(&work.run).await? => return Ok(true),
+            None if idle(work, next_due_at, idle_since, wait).await => {}
+            None => return Ok(false),
+        }
+    }
+}
+
+/// Waits for what is due next; `false` where that would take too long or the run was stopped.
+async fn idle(work: &Work, next_due_at: Option<Timestamp>, idle_since: Instant, wait: SignedDuration) -> bool {
+    let until_due = next_due_at
+        .map_or(Duration::ZERO, |at| at.duration_since(work.clock.now()).max(SignedDuration::ZERO).unsigned_abs());
+    if idle_since.elapsed() + until_due > wait.unsigned_abs() {
+        return false;
+    }
+    work.progress.waiting(until_due);
+    // Also with nothing due: another worker's part may end, or come free, before its lease says so.
+    sleep(until_due.clamp(Duration::from_millis(50), POLL), &work.halt).await
+}
+
+/// Random bits from the operating system; zero where it has none, which only makes waits shorter and names equal.
+fn random_bits() -> i64 {
+    getrandom::u64().unwrap_or_default().cast_signed()
+}
+
+/// A run while this process works on it.
+pub struct Work {
+    /// The run as the ledger has it.
+    pub run: Run,
+    /// What renders its rows.
+    pub bundle: Arc<Bundle>,
+    /// The week's key.
+    pub key: WeekKey,
+    /// For what does not change with the week.
+    pub keyring: Arc<Keyring>,
+    /// Where messages go.
+    pub destinations: Arc<Destinations>,
+    /// The destination of rows that name none.
+    pub default_destination: String,
+    /// The ledger.
+    pub ledger: Arc<dyn Ledger>,
+    /// Where the rows are.
+    pub store: Store,
+    /// What the snapshot consists of.
+    pub manifest: Manifest,
+    /// This process's name in claims.
+    pub worker: i64,
+    /// Cancelled when nothing new may be started any more.
+    pub halt: CancellationToken,
+    /// The ledger's clock.
+    pub clock: Clock,
+    /// What stops the run.
+    pub brakes: Brakes,
+    /// Where progress is shown.
+    pub progress: Arc<Progress>,
+    closed: AtomicBool,
+    problem: Mutex<Option<(String, String)>>,
+}
+
+impl Work {
+    /// The run's id as logs show it.
+    pub fn run_id(&self) -> &str {
+        short(&self.run.new.run_id)
+    }
+
+    /// An even number in `0.0..1.0`.
+    pub fn random(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are what a float holds exactly")]
+        let fraction = (random_bits().cast_unsigned() >> 11) as f64 / (1_u64 << 53) as f64;
+        fraction
+    }
+
+    /// The destination of a row.
+    ///
+    /// # Errors
+    /// A name that is not configured (any more).
+    pub fn route(&self, name: Option<&str>) -> Result<&Arc<Destination>, RunError> {
+        let name = name.unwrap_or(&self.default_destination);
+        let unknown = || {
+            Refusal::Configuration(format!(
+                "setting `destination.{name}` is missing: rows of run {} go there",
+                self.run_id()
+            ))
+        };
+        Ok(self.destinations.get(name).ok_or_else(unknown)?)
+    }
+
+    /// Whether nothing new may be claimed: a stop, a brake, or a closed run.
+    pub fn must_stop(&self) -> bool {
+        if self.brakes.on().is_some() {
+            self.halt.cancel();
+        }
+        self.halt.is_cancelled()
+    }
+
+    /// The run was closed while we worked on it.
+    pub fn run_was_closed(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.halt.cancel();
+    }
+
+    /// A destination refused us as a whole: stop.
+    pub fn misconfigured(&self, destination: &str, problem: String) {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((destination.to_owned(), problem));
+        self.halt.cancel();
+    }
+
+    /// Why the work ended before the run could be closed.
+    fn ending(&self) -> Result<Ending, RunError> {
+        if let Some((destination, problem)) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(RunError::Misconfigured { destination, problem });
+        }
+        Ok(match self.brakes.on() {
+            Some(brake) => Ending::Brake(brake.0),
+            None if self.closed.load(Ordering::Relaxed) => Ending::Closed,
+            None => Ending::Unfinished,
+        })
+    }
+}

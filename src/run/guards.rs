@@ -1,0 +1,408 @@
+//! What is checked before anything is claimed. Every refusal says what is wrong and how to go on.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
+
+use super::engine::short;
+use super::{Clock, RunError, RunRequest, Setup, SnapshotSource};
+use crate::config::{Config, DigestConfig};
+use crate::digest::Bundle;
+use crate::identity::keyring::WeekKey;
+use crate::identity::{ContentVersion, DigestType, IsoWeek, hex_text};
+use crate::ledger::{KeyPin, Mode, NewRun, Pins, Run, StandingPins};
+use crate::snapshot::{Manifest, SealError};
+
+/// A run that is refused before anything is claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// A setting.
+    #[error("{0}")]
+    Configuration(String),
+    /// The keyring.
+    #[error("the keyring {0}")]
+    Keyring(String),
+    /// The template bundle.
+    #[error(transparent)]
+    Bundle(#[from] crate::digest::BundleError),
+    /// The export.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The week chosen by the clock, or its dates.
+    #[error("the week {0}")]
+    Week(#[from] crate::identity::WeekError),
+    /// The ledger belongs to another environment.
+    #[error(
+        "this ledger belongs to the environment `{pinned}`, the configuration says `{configured}`; a copy of a ledger must not send. \
+         Point `ledger.url` at this environment's own ledger, or correct `environment`"
+    )]
+    Environment {
+        /// The ledger's.
+        pinned: String,
+        /// Ours.
+        configured: String,
+    },
+    /// The keyring's `[stable]` secret is not the one the ledger knows.
+    #[error(
+        "the keyring's [stable] secret is not the one that this ledger was first used with (check value {pinned}, not {ours}): \
+         cohorts, suppressions and unsubscribe links would all change. Restore the keyring that was used before"
+    )]
+    StableKey {
+        /// Check value in the ledger, hex.
+        pinned: String,
+        /// Check value of ours, hex.
+        ours: String,
+    },
+    /// The week's key is not the one the ledger knows.
+    #[error(
+        "week {week} was first sent under key `{pinned_id}` (check value {pinned}), the keyring has `{our_id}` (check value {ours}) for it: \
+         every digest that was sent would look new. Restore that key's entry; to change keys, add an entry whose `from_week` is a coming week"
+    )]
+    WeekKey {
+        /// The week.
+        week: IsoWeek,
+        /// Key id in the ledger.
+        pinned_id: String,
+        /// Check value in the ledger, hex.
+        pinned: String,
+        /// Key id in the keyring.
+        our_id: String,
+        /// Its check value, hex.
+        ours: String,
+    },
+    /// The content changed under its version.
+    #[error(
+        "the content of {digest_type} {content_version} has changed since it was first used (templates, `from` or `unsubscribe`): \
+         its receipts would all be in conflict. Undo the change, or give the new content a version of its own: \
+         a new folder below templates/{digest_type}/ and `content_version` in [digest.{digest_type}]"
+    )]
+    Content {
+        /// The type.
+        digest_type: DigestType,
+        /// The version.
+        content_version: ContentVersion,
+    },
+    /// The week is too old.
+    #[error(
+        "week {week} is older than `retention.replay_horizon` ({weeks} weeks): its receipts may be gone, so a repeat could not be told from a first time"
+    )]
+    Horizon {
+        /// The week.
+        week: IsoWeek,
+        /// The horizon.
+        weeks: u32,
+    },
+    /// The deadline of a new run is over.
+    #[error(
+        "the deadline for week {week} was {deadline}: nothing is sent so late. If it should go out all the same, say how long after the week's end it may, for example `--send-within \"{suggestion}\"`"
+    )]
+    Deadline {
+        /// The week.
+        week: IsoWeek,
+        /// When it was.
+        deadline: Timestamp,
+        /// A value that would allow it.
+        suggestion: String,
+    },
+    /// The number of rows differs much from last time.
+    #[error(
+        "the snapshot has {rows} rows, the last run of {digest_type} (week {week}) had {last}: that differs by more than `max_row_change` ({allowed:.0} %). If the number is right, repeat with `--accept-row-count`"
+    )]
+    RowCount {
+        /// Sealed rows.
+        rows: u64,
+        /// Rows last time.
+        last: u64,
+        /// The type.
+        digest_type: DigestType,
+        /// That run's week.
+        week: IsoWeek,
+        /// In per cent.
+        allowed: f64,
+    },
+    /// The snapshot was used for another week.
+    #[error(
+        "this snapshot ({snapshot}) was already sent as week {week}: last week's file must not go out under this week's name. If it is really meant, repeat with `--reuse-snapshot`"
+    )]
+    Reused {
+        /// Its id, shortened.
+        snapshot: String,
+        /// The other week.
+        week: IsoWeek,
+    },
+    /// Another version of the week and type is open.
+    #[error(
+        "week {week} of {digest_type} has an open run of version {other} ({run}): one digest a week. Let it finish with `counterfoil run`; a second version can follow it with `--correction`"
+    )]
+    OtherVersionOpen {
+        /// The week.
+        week: IsoWeek,
+        /// The type.
+        digest_type: DigestType,
+        /// The other version.
+        other: ContentVersion,
+        /// Its run, shortened.
+        run: String,
+    },
+    /// Another version of the week and type was sent.
+    #[error(
+        "week {week} of {digest_type} was already sent as version {other}: everyone would get a second digest. If that is meant, repeat with `--correction`"
+    )]
+    OtherVersion {
+        /// The week.
+        week: IsoWeek,
+        /// The type.
+        digest_type: DigestType,
+        /// The other version.
+        other: ContentVersion,
+    },
+}
+
+/// What is known before the snapshot is sealed.
+pub struct Prepared {
+    /// The week that was chosen.
+    pub week: IsoWeek,
+    /// The version that is sent.
+    pub content_version: ContentVersion,
+    /// The compiled content.
+    pub bundle: Arc<Bundle>,
+    /// What must agree with the ledger.
+    pub pins: Pins,
+}
+
+/// A run that may begin.
+pub struct Opened {
+    /// As the ledger has it.
+    pub run: Run,
+    /// What renders its rows.
+    pub bundle: Arc<Bundle>,
+}
+
+/// The configuration of a type.
+///
+/// # Errors
+/// A type that is not configured.
+pub fn digest_config<'a>(config: &'a Config, digest_type: &DigestType) -> Result<&'a DigestConfig, Refusal> {
+    config.digests.get(digest_type).ok_or_else(|| {
+        let known: Vec<&str> = config.digests.keys().map(DigestType::as_str).collect();
+        Refusal::Configuration(format!(
+            "there is no [digest.{digest_type}] in the configuration; configured: {}",
+            known.join(", ")
+        ))
+    })
+}
+
+/// Checks what can be checked without the snapshot.
+///
+/// # Errors
+/// The first guard that refuses.
+pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Result<Prepared, RunError> {
+    let config = &setup.config;
+    let digest = digest_config(config, &request.digest_type)?;
+    let week = request.week.resolve(clock.now(), &config.time_zone).map_err(Refusal::Week)?;
+    horizon(week, config, clock.now())?;
+    let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
+    let bundle = Arc::new(super::load_bundle(config, &request.digest_type, &content_version).map_err(Refusal::from)?);
+    let week_key = setup.keyring.for_week(week).map_err(|error| Refusal::Keyring(error.to_string()))?;
+    let pins = Pins {
+        environment: config.environment.clone(),
+        stable: setup.keyring.stable().check_value(),
+        iso_week: week,
+        week_key: key_pin(week_key),
+        digest_type: request.digest_type.clone(),
+        content_version: content_version.clone(),
+        content_hash: *bundle.content_hash(),
+    };
+    agree(&setup.ledger.pins(week, &request.digest_type, &content_version).await?, &pins)?;
+    Ok(Prepared { week, content_version, bundle, pins })
+}
+
+/// Checks that an open run can go on: the same environment, keys and content as when it began.
+///
+/// # Errors
+/// The first guard that refuses.
+pub async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
+    let new = &run.new;
+    digest_config(&setup.config, &new.digest_type)?;
+    let bundle = super::load_bundle(&setup.config, &new.digest_type, &new.content_version).map_err(Refusal::from)?;
+    let week_key = setup.keyring.for_week(new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?;
+    let pins = Pins {
+        environment: setup.config.environment.clone(),
+        stable: setup.keyring.stable().check_value(),
+        iso_week: new.iso_week,
+        week_key: key_pin(week_key),
+        digest_type: new.digest_type.clone(),
+        content_version: new.content_version.clone(),
+        content_hash: *bundle.content_hash(),
+    };
+    agree(&setup.ledger.pins(new.iso_week, &new.digest_type, &new.content_version).await?, &pins)?;
+    Ok(Arc::new(bundle))
+}
+
+fn key_pin(key: &WeekKey) -> KeyPin {
+    KeyPin { key_id: key.id().to_owned(), check: key.check_value() }
+}
+
+/// Compares what is pinned with what we have; nothing pinned agrees with everything.
+///
+/// # Errors
+/// The first pin that disagrees.
+pub fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal> {
+    if let Some(pinned) = standing.environment.as_ref().filter(|pinned| **pinned != ours.environment) {
+        return Err(Refusal::Environment { pinned: pinned.clone(), configured: ours.environment.clone() });
+    }
+    if let Some(pinned) = standing.stable.filter(|pinned| *pinned != ours.stable) {
+        return Err(Refusal::StableKey { pinned: hex_text(&pinned), ours: hex_text(&ours.stable) });
+    }
+    if let Some(pinned) = standing.week_key.as_ref().filter(|pinned| **pinned != ours.week_key) {
+        return Err(Refusal::WeekKey {
+            week: ours.iso_week,
+            pinned_id: pinned.key_id.clone(),
+            pinned: hex_text(&pinned.check),
+            our_id: ours.week_key.key_id.clone(),
+            ours: hex_text(&ours.week_key.check),
+        });
+    }
+    if standing.content_hash.is_some_and(|pinned| pinned != ours.content_hash) {
+        return Err(Refusal::Content {
+            digest_type: ours.digest_type.clone(),
+            content_version: ours.content_version.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn horizon(week: IsoWeek, config: &Config, now: Timestamp) -> Result<(), RunError> {
+    let weeks = config.retention.replay_horizon_weeks;
+    let end = week.end(&config.time_zone).map_err(Refusal::Week)?;
+    let oldest = SignedDuration::from_hours(i64::from(weeks) * 7 * 24);
+    if now.duration_since(end) > oldest {
+        return Err(Refusal::Horizon { week, weeks }.into());
+    }
+    Ok(())
+}
+
+/// Seals the snapshot if needed, checks what depends on it, pins, and opens or joins the run.
+///
+/// # Errors
+/// The first guard that refuses; nothing was claimed.
+pub async fn open(
+    request: &RunRequest,
+    source: &SnapshotSource,
+    prepared: Prepared,
+    setup: &Setup,
+    clock: &Clock,
+) -> Result<Opened, RunError> {
+    let snapshot = super::obtain_snapshot(request, source, &prepared.bundle, setup).await?;
+    let config = &setup.config;
+    let digest = digest_config(config, &request.digest_type)?;
+    let end = prepared.week.end(&config.time_zone).map_err(Refusal::Week)?;
+    let send_within = request.send_within.unwrap_or(digest.send_within);
+    let deadline_at = end.saturating_add(send_within).unwrap_or(Timestamp::MAX);
+    let new = NewRun {
+        run_id: run_id(
+            &snapshot.manifest,
+            prepared.week,
+            &request.digest_type,
+            &prepared.content_version,
+            request.mode,
+        ),
+        iso_week: prepared.week,
+        digest_type: request.digest_type.clone(),
+        content_version: prepared.content_version.clone(),
+        mode: request.mode,
+        snapshot_id: snapshot.manifest.id.clone(),
+        rows: snapshot.manifest.rows,
+        part_rows: snapshot.manifest.part_rows.clone(),
+        repeated: snapshot.repeated,
+        rejected: snapshot.rejected,
+        key_id: prepared.pins.week_key.key_id.clone(),
+        content_hash: prepared.pins.content_hash,
+        deadline_at,
+        correction: request.correction,
+    };
+    if setup.ledger.run(&new.run_id).await?.is_none() {
+        guard_new_run(&new, request, digest, setup, clock.now(), end).await?;
+    }
+    agree(&setup.ledger.pin(&prepared.pins).await?, &prepared.pins)?;
+    Ok(Opened { run: setup.ledger.open_run(&new).await?, bundle: prepared.bundle })
+}
+
+/// What only a run that does not exist yet can be refused for; one that exists is joined.
+async fn guard_new_run(
+    new: &NewRun,
+    request: &RunRequest,
+    digest: &DigestConfig,
+    setup: &Setup,
+    now: Timestamp,
+    end: Timestamp,
+) -> Result<(), RunError> {
+    if now > new.deadline_at {
+        let days = now.duration_since(end).as_hours() / 24 + 3;
+        let refusal =
+            Refusal::Deadline { week: new.iso_week, deadline: new.deadline_at, suggestion: format!("{days} days") };
+        return Err(refusal.into());
+    }
+    let ledger = &setup.ledger;
+    if let Some(last) = ledger.last_enforced_run(&new.digest_type).await?.filter(|_| !request.accept_row_count) {
+        if !row_count_fits(new.rows, last.new.rows, digest.max_row_change) {
+            let refusal = Refusal::RowCount {
+                rows: new.rows,
+                last: last.new.rows,
+                digest_type: new.digest_type.clone(),
+                week: last.new.iso_week,
+                allowed: digest.max_row_change * 100.0,
+            };
+            return Err(refusal.into());
+        }
+    }
+    let used = ledger.runs_of_snapshot(&new.snapshot_id).await?;
+    if let Some(other) = used.iter().find(|run| run.new.iso_week != new.iso_week).filter(|_| !request.reuse_snapshot) {
+        return Err(Refusal::Reused { snapshot: short(&new.snapshot_id).to_owned(), week: other.new.iso_week }.into());
+    }
+    let same_week = ledger.runs_of_week(new.iso_week, &new.digest_type).await?;
+    one_version_a_week(new, &same_week)?;
+    Ok(())
+}
+
+/// Whether a number of rows is near enough to the last one.
+fn row_count_fits(rows: u64, last: u64, max_change: f64) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "row counts stay far below 2^53")]
+    let change = (rows as f64 - last as f64).abs() / (last.max(1) as f64);
+    change <= max_change
+}
+
+fn one_version_a_week(new: &NewRun, same_week: &[Run]) -> Result<(), Refusal> {
+    let others = || same_week.iter().filter(|run| run.new.content_version != new.content_version);
+    if let Some(open) = others().find(|run| run.closed_at.is_none()) {
+        return Err(Refusal::OtherVersionOpen {
+            week: new.iso_week,
+            digest_type: new.digest_type.clone(),
+            other: open.new.content_version.clone(),
+            run: short(&open.new.run_id).to_owned(),
+        });
+    }
+    match others().last().filter(|_| !new.correction) {
+        Some(closed) => Err(Refusal::OtherVersion {
+            week: new.iso_week,
+            digest_type: new.digest_type.clone(),
+            other: closed.new.content_version.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The id of a run: the first 16 bytes of SHA-256 over snapshot, week, type, version and mode, in hex.
+pub fn run_id(
+    manifest: &Manifest,
+    week: IsoWeek,
+    digest_type: &DigestType,
+    content_version: &ContentVersion,
+    mode: Mode,
+) -> String {
+    let text = format!("{}|{week}|{digest_type}|{content_version}|{}", manifest.id, mode.as_str());
+    let mut id = hex_text(&Sha256::digest(text.as_bytes()));
+    id.truncate(32);
+    id
+}

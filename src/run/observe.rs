@@ -1,0 +1,114 @@
+//! A shadow run: every row is keyed, fingerprinted and rendered; nothing is claimed, nothing is sent, and no
+//! provider is even made.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::engine::Setup;
+use super::guards::{self, Prepared};
+use super::{Clock, Ending, Outcomes, RunError, RunReport, RunRequest, RunSummary, SnapshotSummary};
+use crate::digest::ReceiptFacts;
+use crate::identity::Identity;
+use crate::ledger::Mode;
+use crate::snapshot::{Manifest, Row, lines};
+
+/// Rows of one part, by what rendering them found.
+#[derive(Default)]
+struct Seen {
+    observed: u64,
+    failed: u64,
+}
+
+/// Observes a snapshot: one pass, never joined.
+///
+/// # Errors
+/// The guards of any run, or a ledger or store that fails.
+pub async fn run(request: &RunRequest, setup: &Setup, clock: &Clock, began: Instant) -> Result<RunReport, RunError> {
+    for open in setup.ledger.open_runs().await? {
+        tracing::warn!(run = super::engine::short(&open.new.run_id), week = %open.new.iso_week, "an open run; observing finishes nothing");
+    }
+    let Some(source) = &request.snapshot else { return Ok(RunReport::default()) };
+    let prepared = Arc::new(guards::prepare(request, setup, clock).await?);
+    let snapshot = super::obtain_snapshot(request, source, &prepared.bundle, setup).await?;
+    let manifest = Arc::new(snapshot.manifest);
+    let run_id =
+        guards::run_id(&manifest, prepared.week, &request.digest_type, &prepared.content_version, Mode::Observe);
+    setup.progress.begin(&run_id, manifest.rows);
+    let mut outcomes = Outcomes::default();
+    let mut ending = Ending::Closed;
+    for (part, rows) in (0_u32..).zip(&manifest.part_rows) {
+        if setup.stop.is_cancelled() {
+            ending = Ending::Unfinished;
+            break;
+        }
+        let seen = observe_part(setup, &prepared, &manifest, part, clock.now()).await?;
+        outcomes.observed += seen.observed;
+        outcomes.failed += seen.failed;
+        setup.progress.part(part, u64::from(*rows));
+    }
+    setup.progress.end();
+    outcomes.never_claimed = manifest.rows.saturating_sub(outcomes.total());
+    let summary = RunSummary {
+        run_id,
+        iso_week: prepared.week.to_string(),
+        digest_type: request.digest_type.to_string(),
+        content_version: prepared.content_version.to_string(),
+        mode: Mode::Observe.as_str().to_owned(),
+        snapshot: SnapshotSummary {
+            id: manifest.id.clone(),
+            rows: manifest.rows,
+            repeated: snapshot.repeated,
+            rejected: snapshot.rejected,
+        },
+        outcomes,
+        elapsed_seconds: began.elapsed().as_secs_f64(),
+        failed_otherwise: outcomes.failed,
+        ending,
+    };
+    Ok(RunReport { main: Some(summary), ..RunReport::default() })
+}
+
+async fn observe_part(
+    setup: &Setup,
+    prepared: &Arc<Prepared>,
+    manifest: &Arc<Manifest>,
+    part: u32,
+    now: Timestamp,
+) -> Result<Seen, RunError> {
+    let (setup, prepared, manifest) = (setup.clone(), Arc::clone(prepared), Arc::clone(manifest));
+    tokio::task::spawn_blocking(move || {
+        let bytes = setup.store.part(&manifest, part)?;
+        let mut seen = Seen::default();
+        for line in lines(&bytes) {
+            match observe_row(&setup, &prepared, line, now) {
+                Ok(()) => seen.observed += 1,
+                Err(reason) => {
+                    tracing::warn!(part, "a row cannot be rendered: {reason}");
+                    seen.failed += 1;
+                }
+            }
+        }
+        Ok(seen)
+    })
+    .await
+    .map_err(|_| RunError::Internal)?
+}
+
+fn observe_row(setup: &Setup, prepared: &Prepared, line: &[u8], now: Timestamp) -> Result<(), String> {
+    let row = Row::from_sealed(line).map_err(|fault| format!("{}: {}", fault.field, fault.reason))?;
+    let identity = Identity {
+        customer_id: &row.customer_id,
+        iso_week: prepared.week,
+        digest_type: &prepared.pins.digest_type,
+        content_version: &prepared.content_version,
+    };
+    let key = setup.keyring.for_week(prepared.week).map_err(|error| error.to_string())?;
+    let facts = ReceiptFacts { key: key.receipt_key(&identity), first_claimed_at: now };
+    prepared
+        .bundle
+        .render(&row, &facts, &prepared.pins.digest_type, setup.keyring.stable())
+        .map_err(|error| format!("receipt {}: {error}", facts.key.short()))?;
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! One part of a run: keys and fingerprints, a look at the ledger, claims in batches, and what is left to wait for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::RunError;
+use super::attempt::{self, Granted};
+use super::destination::Destination;
+use super::engine::Work;
+use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
+use crate::ledger::{
+    Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Lease, PartEnd,
+    Purpose, SettleRequest,
+};
+use crate::receipt::{self, Attempt, EventKind, Settlement, State, Verdict};
+use crate::snapshot::lines;
+
+/// A row as far as claiming needs it.
+struct KeyedRow {
+    key: ReceiptKey,
+    fingerprint: Fingerprint,
+    destination: Option<String>,
+    line: Arc<[u8]>,
+}
+
+/// Rows that may be claimed, by what for and where to.
+type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
+
+/// What one pass over a part leaves behind.
+struct Pass {
+    counts: ForeignCounts,
+    due_at: Option<Timestamp>,
+    /// A stop or a brake left rows untouched.
+    cut_short: bool,
+    /// When our lease of the part was last prolonged.
+    renewed_at: Instant,
+    /// Rows that need nothing more in this pass.
+    handled: usize,
+}
+
+impl Pass {
+    fn new() -> Self {
+        Self {
+            counts: ForeignCounts::default(),
+            due_at: None,
+            cut_short: false,
+            renewed_at: Instant::now(),
+            handled: 0,
+        }
+    }
+
+    fn wait_until(&mut self, at: Timestamp) {
+        self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
+    }
+}
+
+/// Works through a part that was taken, and lets it go.
+///
+/// # Errors
+/// When ledger, store or a destination fails; the part is then left to its lease.
+pub async fn work_part(work: &Arc<Work>, part: u32) -> Result<(), RunError> {
+    let rows = keyed_rows(work, part).await?;
+    let mut pass = Pass::new();
+    let seen = rows.len();
+    let claimable = look(work, part, rows, &mut pass).await?;
+    pass.handled = seen - claimable.values().map(Vec::len).sum::<usize>();
+    work.progress.part(part, pass.handled as u64);
+    for ((purpose, number), rows) in claimable {
+        let Some(destination) = destination_of(work, &rows, number) else {
+            hold_elsewhere(work, part, number, rows, &mut pass).await?;
+            continue;
+        };
+        claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
+    }
+    let end = match pass.due_at {
+        _ if pass.cut_short => PartEnd::Open,
+        Some(until) => PartEnd::Waiting { until },
+        None => PartEnd::Done,
+    };
+    work.ledger.end_part(work.run.run_number, part, work.worker, end, &pass.counts).await?;
+    Ok(())
+}
+
+/// The two members of a sealed row that claiming needs.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    customer_id: Cow<'a, str>,
+    #[serde(borrow)]
+    destination: Option<Cow<'a, str>>,
+}
+
+async fn keyed_rows(work: &Arc<Work>, part: u32) -> Result<Vec<KeyedRow>, RunError> {
+    let work = Arc::clone(work);
+    tokio::task::spawn_blocking(move || {
+        let bytes = work.store.part(&work.manifest, part)?;
+        lines(&bytes).map(|line| keyed_row(&work, part, line)).collect()
+    })
+    .await
+    .map_err(|_| RunError::Internal)?
+}
+
+fn keyed_row(work: &Work, part: u32, line: &[u8]) -> Result<KeyedRow, RunError> {
+    let unreadable = |reason: String| RunError::SealedRow { snapshot: work.manifest.id.clone(), part, reason };
+    let head: Head<'_> = serde_json::from_slice(line).map_err(|_| unreadable("is not a sealed row".to_owned()))?;
+    let customer_id = CustomerId::new(&head.customer_id).map_err(|fault| unreadable(format!("customer_id {fault}")))?;
+    let run = &work.run.new;
+    let identity = Identity {
+        customer_id: &customer_id,
+        iso_week: run.iso_week,
+        digest_type: &run.digest_type,
+        content_version: &run.content_version,
+    };
+    Ok(KeyedRow {
+        key: work.key.receipt_key(&identity),
+        fingerprint: work.key.fingerprint(line, &run.content_hash),
+        destination: head.destination.map(Cow::into_owned),
+        line: line.into(),
+    })
+}
+
+/// Looks at the ledger in one batch and sorts the rows by what may be done for them.
+async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass) -> Result<Claimable, RunError> {
+    let week = work.run.new.iso_week;
+    let keys: Vec<ReceiptKey> = rows.iter().map(|row| row.key).collect();
+    let found = work.ledger.look(week, &keys).await?;
+    let now = work.clock.now();
+    let seen = rows.len();
+    let mut claimable = Claimable::new();
+    let mut conflicts = Vec::new();
+    let mut ended = Vec::new();
+    for (row, found) in rows.into_iter().zip(found) {
+        let verdict = receipt::verdict(found.as_ref().map(|found| &found.standing), &row.fingerprint, now);
+        let ours = found.as_ref().is_none_or(|found| found.run_number == work.run.run_number);
+        match verdict {
+            Verdict::Conflict => conflicts.push(ConflictRecord { key: row.key, presented: row.fingerprint, part }),
+            _ if !ours => count_foreign(&mut pass.counts, verdict),
+            Verdict::Claimable => {
+                let number = work.route(row.destination.as_deref())?.number;
+                claimable.entry((Purpose::Send, number)).or_default().push(row);
+            }
+            Verdict::Ambiguous => {
+                // A doubtful attempt is only ever repeated where it was made.
+                let number = found.map_or(work.route(row.destination.as_deref())?.number, |found| found.destination);
+                claimable.entry((Purpose::Reconcile, number)).or_default().push(row);
+            }
+            Verdict::LeaseEnded => ended.push(row.key),
+            Verdict::InProgress { until: at } | Verdict::NotDue { at } => pass.wait_until(at),
+            Verdict::Duplicate | Verdict::Settled(_) => {}
+        }
+    }
+    let room = work.brakes.conflicts(seen, conflicts.len());
+    conflicts.truncate(room);
+    if !conflicts.is_empty() {
+        work.ledger.record_conflicts(work.run.run_number, week, &conflicts).await?;
+    }
+    end_leases(work, &ended, pass).await?;
+    Ok(claimable)
+}
+
+/// A row whose receipt belongs to another run is that run's to send; here it is only counted.
+fn count_foreign(counts: &mut ForeignCounts, verdict: Verdict) {
+    match verdict {
+        Verdict::Duplicate => counts.duplicate += 1,
+        Verdict::InProgress { .. } | Verdict::LeaseEnded | Verdict::Ambiguous => counts.in_progress += 1,
+        Verdict::NotDue { .. } | Verdict::Claimable => counts.retryable += 1,
+        Verdict::Settled(State::Held) => counts.held += 1,
+        Verdict::Settled(State::Suppressed) => counts.suppressed += 1,
+        Verdict::Settled(State::Quarantined) | Verdict::Conflict => counts.quarantined += 1,
+        Verdict::Settled(_) => counts.failed += 1,
+    }
+}
+
+/// Declares claims ambiguous whose worker did not come back.
+async fn end_leases(work: &Arc<Work>, keys: &[ReceiptKey], pass: &mut Pass) -> Result<(), RunError> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let week = work.run.new.iso_week;
+    let now = work.clock.now();
+    let mut requests = Vec::new();
+    for lost in work.ledger.ended_leases(week, keys).await? {
+        let attempt = Attempt {
+            attempts: lost.grant.attempts,
+            began_at: lost.grant.claimed_at,
+            first_attempt_at: lost.grant.first_attempt_at.unwrap_or(lost.grant.claimed_at),
+            ambiguous_since: lost.grant.ambiguous_since,
+        };
+        let settlement = match work
+            .destinations
+            .get(&lost.destination_name)
+            .filter(|destination| destination.number == lost.destination)
+        {
+            Some(destination) => {
+                receipt::lease_end(&attempt, &destination.policy(work.run.new.deadline_at), now, work.random())
+            }
+            None => Settlement { event: EventKind::LeaseEnd, ..receipt::destination_changed(&attempt) },
+        };
+        if let Some(at) = settlement.next_attempt_at {
+            pass.wait_until(at);
+        }
+        tracing::warn!(
+            receipt = lost.key.short(),
+            run = work.run_id(),
+            state = settlement.state.as_str(),
+            "lease ended without an outcome"
+        );
+        requests.push(SettleRequest {
+            key: lost.key,
+            fingerprint: lost.fingerprint,
+            part: lost.part,
+            grant_number: lost.grant.grant_number,
+            claimed_at: lost.grant.claimed_at,
+            first_claimed_at: lost.grant.first_claimed_at,
+            first_attempt_at: Some(attempt.first_attempt_at),
+            destination: lost.destination,
+            settlement,
+        });
+    }
+    work.ledger.end_leases(work.run.run_number, week, &requests).await?;
+    Ok(())
+}
+
+/// The configured destination behind a number; `None` where a doubtful attempt went to an account that the
+/// configuration does not point at any more.
+fn destination_of(work: &Work, rows: &[KeyedRow], number: DestinationNumber) -> Option<Arc<Destination>> {
+    let name = rows.first().and_then(|row| row.destination.as_deref());
+    work.route(name)
+        .ok()
+        .filter(|destination| destination.number == number)
+        .or_else(|| work.destinations.numbered(number))
+}
+
+/// Holds receipts whose doubtful attempt went to another account than any that is configured.
+async fn hold_elsewhere(
+    work: &Arc<Work>,
+    part: u32,
+    number: DestinationNumber,
+    rows: Vec<KeyedRow>,
+    pass: &mut Pass,
+) -> Result<(), RunError> {
+    let lease = work.destinations.longest_lease();
+    let granted = claim(work, part, number, lease, Purpose::Reconcile, rows, pass).await?;
+    let requests: Vec<SettleRequest> = granted
+        .into_iter()
+        .map(|granted| {
+            let grant = &granted.claim.grant;
+            let attempt = Attempt {
+                attempts: grant.attempts,
+                began_at: grant.claimed_at,
+                first_attempt_at: grant.first_attempt_at.unwrap_or(grant.claimed_at),
+                ambiguous_since: grant.ambiguous_since,
+            };
+            SettleRequest {
+                key: granted.claim.key,
+                fingerprint: granted.fingerprint,
+                part,
+                grant_number: grant.grant_number,
+                claimed_at: grant.claimed_at,
+                first_claimed_at: grant.first_claimed_at,
+                first_attempt_at: grant.first_attempt_at,
+                destination: number,
+                settlement: receipt::destination_changed(&attempt),
+            }
+        })
+        .collect();
+    if !requests.is_empty() {
+        work.ledger.settle(work.run.run_number, work.run.new.iso_week, &requests).await?;
+    }
+    Ok(())
+}
+
+/// Claims rows in batches as places, pace and brakes allow, and sends what was granted.
+async fn claim_and_send(
+    work: &Arc<Work>,
+    part: u32,
+    destination: &Arc<Destination>,
+    purpose: Purpose,
+    rows: Vec<KeyedRow>,
+    pass: &mut Pass,
+) -> Result<(), RunError> {
+    let mut rows = rows.into_iter().peekable();
+    while rows.peek().is_some() {
+        let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
+        let wanted = u32::try_from(batch.len()).unwrap_or(u32::MAX);
+        let places = tokio::select! {
+            // The semaphore is never closed.
+            places = destination.claims.acquire_many(wanted) => places.ok(),
+            () = work.halt.cancelled() => None,
+        };
+        let Some(places) = places else { return cut(pass) };
+        if work.must_stop() || !destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
+            return cut(pass);
+        }
+        if !still_ours(work, part, pass).await? {
+            // Another worker has taken the part over; the receipts decide, but there is no need to race it.
+            return cut(pass);
+        }
+        pass.handled += batch.len();
+        let granted = claim(work, part, destination.number, destination.config.lease, purpose, batch, pass).await?;
+        let end = attempt::send_chunk(work, destination, part, granted).await?;
+        work.progress.part(part, pass.handled as u64);
+        if let Some(at) = end.due_at {
+            pass.wait_until(at);
+        }
+        drop(places);
+    }
+    Ok(())
+}
+
+/// Prolongs our lease of the part once a third of it is over.
+async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
+    let lease = work.destinations.longest_lease();
+    if pass.renewed_at.elapsed() < lease.unsigned_abs() / 3 {
+        return Ok(true);
+    }
+    pass.renewed_at = Instant::now();
+    Ok(work.ledger.renew_part(work.run.run_number, part, work.worker, lease).await?)
+}
+
+fn cut(pass: &mut Pass) -> Result<(), RunError> {
+    pass.cut_short = true;
+    Ok(())
+}
+
+/// Asks for one batch of claims; what is not granted is waited for or left to whoever has it.
+async fn claim(
+    work: &Arc<Work>,
+    part: u32,
+    destination: DestinationNumber,
+    lease: jiff::SignedDuration,
+    purpose: Purpose,
+    mut rows: Vec<KeyedRow>,
+    pass: &mut Pass,
+) -> Result<Vec<Granted>, RunError> {
+    rows.sort_by_key(|row| row.key);
+    let requests: Vec<ClaimRequest> =
+        rows.iter().map(|row| ClaimRequest { key: row.key, fingerprint: row.fingerprint, part }).collect();
+    let before = Instant::now();
+    let batch = ClaimBatch {
+        run_number: work.run.run_number,
+        iso_week: work.run.new.iso_week,
+        worker: work.worker,
+        destination,
+        lease,
+        purpose,
+        requests: &requests,
+    };
+    let answers = work.ledger.claim(&batch).await?;
+    let mut granted = Vec::with_capacity(rows.len());
+    for (row, answer) in rows.into_iter().zip(answers) {
+        match answer {
+            ClaimAnswer::Granted(grant) => {
+                let claim = Claim { key: row.key, grant, lease: Lease::counted_from(before, lease) };
+                granted.push(Granted { claim, fingerprint: row.fingerprint, line: row.line });
+            }
+            ClaimAnswer::RunClosed => work.run_was_closed(),
+            // Somebody was faster between look and claim: the next pass over the part sees what came of it.
+            ClaimAnswer::Refused(Verdict::InProgress { until: at } | Verdict::NotDue { at }) => pass.wait_until(at),
+            ClaimAnswer::Refused(Verdict::Duplicate | Verdict::Settled(_)) => {}
+            ClaimAnswer::Refused(_) => pass.wait_until(work.clock.now()),
+        }
+    }
+    Ok(granted)
+}
