@@ -13,11 +13,17 @@ use crate::identity::keyring::CheckValue;
 use crate::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use crate::receipt::{EventKind, Reason, Settlement, Standing, State, Verdict};
 
+mod answers;
+mod failure;
+mod image;
 mod open;
 mod postgres;
+mod schema;
+mod slow_path;
 mod sqlite;
+mod stored;
 
-// pub use open::open;
+pub use open::open;
 
 /// What went wrong with a ledger. Messages hold no receipt's content and no password of the URL.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +60,7 @@ pub enum LedgerError {
         what: &'static str,
     },
     /// A URL of no known kind.
-    #[error("ledger.url must begin with sqlite:// or postgres://")]
+    #[error("ledger.url must be sqlite:// with a path and nothing behind it, or postgres:// with host and database")]
     Url,
 }
 
@@ -296,6 +302,8 @@ pub struct Grant {
     pub first_attempt_at: Option<Timestamp>,
     /// Set where an earlier attempt may have been accepted.
     pub ambiguous_since: Option<Timestamp>,
+    /// Where that attempt went; where nothing is in doubt, the destination that was asked for.
+    pub destination: DestinationNumber,
 }
 
 /// The answer to one request.

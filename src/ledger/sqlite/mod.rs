@@ -1,0 +1,271 @@
+//! The ledger on SQLite: one file, one writer at a time, any number of processes.
+//!
+//! Every writing transaction begins with the write lock, because one that reads first and writes later fails at
+//! once where another process has written in between. The database's clock is the host's.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use sqlx::query::{Query, QueryAs};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
+
+use super::failure::{Try, passes, tried};
+use super::stored::Moment;
+use super::{
+    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, KeyPin, Ledger,
+    LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result, Run,
+    RunCounts, SettleAnswer, SettleRequest, StandingPins,
+};
+use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
+use crate::receipt::Standing;
+
+mod claims;
+mod conflicts;
+mod pace;
+mod parts;
+mod pins;
+mod records;
+mod runs;
+mod schema;
+mod settles;
+
+/// Connections that only read; readers do not wait for the writer.
+const READERS: u32 = 4;
+
+/// How long a statement waits for another process's transaction.
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a task waits for this process's one writing connection.
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(90);
+
+/// Begins every writing transaction.
+const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
+
+/// Begins every reading transaction.
+const BEGIN_READ: &str = "BEGIN DEFERRED";
+
+/// A ledger in a file.
+#[derive(Debug)]
+pub(super) struct SqliteLedger {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    /// Microseconds that are added to the host's clock.
+    offset: i64,
+}
+
+impl SqliteLedger {
+    /// Opens the file, and makes it where it does not exist: what stands in it is nobody else's business.
+    pub(super) async fn open(path: &Path, clock_offset: SignedDuration) -> Result<Self> {
+        create(path).map_err(|error| LedgerError::Unreachable(sqlx::Error::Io(error)))?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(BUSY_LIMIT);
+        let pool = || SqlitePoolOptions::new().acquire_timeout(ACQUIRE_LIMIT).idle_timeout(None).max_lifetime(None);
+        let writer = pool().max_connections(1).connect_lazy_with(options.clone());
+        let readers = pool().max_connections(READERS).connect_lazy_with(options.pragma("query_only", "on"));
+        first_connection(&writer).await?;
+        Ok(Self { writer, readers, offset: micros(clock_offset) })
+    }
+
+    async fn write(&self) -> Try<Transaction<'static, Sqlite>> {
+        Ok(self.writer.begin_with(BEGIN_WRITE).await?)
+    }
+
+    async fn read(&self) -> Try<Transaction<'static, Sqlite>> {
+        Ok(self.readers.begin_with(BEGIN_READ).await?)
+    }
+
+    /// Asked for inside a transaction, after any wait for the lock, so that leases count from their grant.
+    fn clock(&self) -> Moment {
+        Moment::from_micros(Timestamp::now().as_microsecond().saturating_add(self.offset))
+    }
+}
+
+/// Makes an empty file, readable for its owner only; the files that SQLite puts beside it are like it.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
+}
+
+/// The first connection puts the file into WAL mode, which does not wait for others who do so at the same time.
+async fn first_connection(writer: &SqlitePool) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match writer.acquire().await {
+            Ok(_) => return Ok(()),
+            Err(error) if passes(&error) && began.elapsed() < BUSY_LIMIT => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => return Err(LedgerError::Unreachable(error)),
+        }
+    }
+}
+
+/// A statement without rows.
+fn statement<'q>(sql: &'static str) -> Query<'q, Sqlite, SqliteArguments> {
+    sqlx::query(sql)
+}
+
+/// A statement whose rows are read as `Row`.
+fn rows<'q, Row>(sql: &'static str) -> QueryAs<'q, Sqlite, Row, SqliteArguments>
+where
+    Row: for<'r> FromRow<'r, SqliteRow>,
+{
+    sqlx::query_as(sql)
+}
+
+/// A span as statements take it.
+fn micros(span: SignedDuration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(if span.is_negative() { i64::MIN } else { i64::MAX })
+}
+
+#[async_trait]
+impl Ledger for SqliteLedger {
+    async fn migrate(&self) -> Result<()> {
+        tried!("migrate", schema::migrate(self))
+    }
+
+    async fn check_schema(&self) -> Result<()> {
+        tried!("check_schema", schema::check(self))
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        tried!("now", pins::now(self))
+    }
+
+    async fn pins(&self, week: IsoWeek, digest: &DigestType, version: &ContentVersion) -> Result<StandingPins> {
+        tried!("pins", pins::pins(self, week, digest, version))
+    }
+
+    async fn pin(&self, pins: &Pins) -> Result<StandingPins> {
+        tried!("pin", pins::pin(self, pins))
+    }
+
+    async fn key_pins(&self) -> Result<Vec<(IsoWeek, KeyPin)>> {
+        tried!("key_pins", pins::key_pins(self))
+    }
+
+    async fn open_run(&self, run: &NewRun) -> Result<Run> {
+        tried!("open_run", runs::open_run(self, run))
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Option<Run>> {
+        tried!("run", runs::run(self, run_id))
+    }
+
+    async fn open_runs(&self) -> Result<Vec<Run>> {
+        tried!("open_runs", runs::open_runs(self))
+    }
+
+    async fn runs_of_week(&self, week: IsoWeek, digest_type: &DigestType) -> Result<Vec<Run>> {
+        tried!("runs_of_week", runs::runs_of_week(self, week, digest_type))
+    }
+
+    async fn last_enforced_run(&self, digest_type: &DigestType) -> Result<Option<Run>> {
+        tried!("last_enforced_run", runs::last_enforced_run(self, digest_type))
+    }
+
+    async fn runs_of_snapshot(&self, snapshot_id: &str) -> Result<Vec<Run>> {
+        tried!("runs_of_snapshot", runs::runs_of_snapshot(self, snapshot_id))
+    }
+
+    async fn set_brake(&self, run_number: i64, brake: Option<&str>) -> Result<()> {
+        tried!("set_brake", runs::set_brake(self, run_number, brake))
+    }
+
+    async fn close_finished_run(&self, run: &Run) -> Result<bool> {
+        tried!("close_finished_run", runs::close_finished_run(self, run))
+    }
+
+    async fn take_part(&self, run_number: i64, worker: i64, lease: SignedDuration) -> Result<PartGrant> {
+        tried!("take_part", parts::take_part(self, run_number, worker, lease))
+    }
+
+    async fn renew_part(&self, run_number: i64, part: u32, worker: i64, lease: SignedDuration) -> Result<bool> {
+        tried!("renew_part", parts::renew_part(self, run_number, part, worker, lease))
+    }
+
+    async fn end_part(
+        &self,
+        run_number: i64,
+        part: u32,
+        worker: i64,
+        end: PartEnd,
+        counts: &ForeignCounts,
+    ) -> Result<()> {
+        tried!("end_part", parts::end_part(self, run_number, part, worker, end, counts))
+    }
+
+    async fn destination(&self, name: &str, identity: &[u8; 32]) -> Result<DestinationNumber> {
+        tried!("destination", pace::destination(self, name, identity))
+    }
+
+    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<(Standing, i64)>>> {
+        tried!("look", claims::look(self, week, keys))
+    }
+
+    async fn claim(&self, batch: &ClaimBatch<'_>) -> Result<Vec<ClaimAnswer>> {
+        let asked = Instant::now();
+        tried!("claim", |tries| claims::claim(self, batch, tries.in_doubt().then_some(asked)))
+    }
+
+    async fn settle(&self, run_number: i64, week: IsoWeek, requests: &[SettleRequest]) -> Result<Vec<SettleAnswer>> {
+        tried!("settle", settles::settle(self, run_number, week, requests))
+    }
+
+    async fn ended_leases(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<EndedLease>> {
+        tried!("ended_leases", settles::ended_leases(self, week, keys))
+    }
+
+    async fn end_leases(&self, run_number: i64, week: IsoWeek, requests: &[SettleRequest]) -> Result<u64> {
+        tried!("end_leases", settles::end_leases(self, run_number, week, requests))
+    }
+
+    async fn record_conflicts(&self, run_number: i64, week: IsoWeek, conflicts: &[ConflictRecord]) -> Result<()> {
+        tried!("record_conflicts", conflicts::record_conflicts(self, run_number, week, conflicts))
+    }
+
+    async fn run_counts(&self, run: &Run, since: Timestamp) -> Result<RunCounts> {
+        tried!("run_counts", runs::run_counts(self, run, since))
+    }
+
+    async fn next_due_at(&self, run_number: i64) -> Result<Option<Timestamp>> {
+        tried!("next_due_at", parts::next_due_at(self, run_number))
+    }
+
+    async fn receipt(&self, key: &ReceiptKey) -> Result<Option<ReceiptRecord>> {
+        tried!("receipt", records::receipt(self, key))
+    }
+
+    async fn events(&self, week: IsoWeek, key: &ReceiptKey) -> Result<Vec<EventRecord>> {
+        tried!("events", records::events(self, week, key))
+    }
+
+    async fn receipts(&self, filter: &ReceiptFilter) -> Result<Vec<ReceiptRecord>> {
+        tried!("receipts", records::receipts(self, filter))
+    }
+
+    async fn reserve(&self, destination: &str, count: u32, rate: Rate) -> Result<Reservation> {
+        tried!("reserve", pace::reserve(self, destination, count, rate))
+    }
+
+    async fn pause(&self, destination: &str, until: Timestamp) -> Result<()> {
+        tried!("pause", pace::pause(self, destination, until))
+    }
+
+    async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>> {
+        tried!("paused_until", pace::paused_until(self, destination))
+    }
+}

@@ -1,0 +1,195 @@
+//! Runs: opening, finding, counting and closing them.
+
+use jiff::Timestamp;
+
+use super::{SqliteLedger, rows, statement};
+use crate::identity::{DigestType, IsoWeek};
+use crate::ledger::failure::Try;
+use crate::ledger::stored::{CountsRow, Moment, RunRow, signed};
+use crate::ledger::{NewRun, Run, RunCounts};
+
+const OPEN_RUN: &str = "
+INSERT INTO runs AS r (run_id, iso_week, digest_type, content_version, mode, snapshot_id, rows, parts, repeated,
+    rejected, key_id, content_hash, deadline_at, correction, opened_at, database_identity, trigger_count,
+    last_triggered_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+    (SELECT ledger_id FROM ledger_identity), 1, $15
+WHERE true
+ON CONFLICT (run_id) DO UPDATE SET
+    trigger_count = r.trigger_count + 1, last_triggered_at = excluded.last_triggered_at, brake = NULL
+RETURNING *";
+
+const OPEN_PARTS: &str = "
+INSERT INTO run_parts (run_number, part, rows)
+SELECT $1, t.key, t.value FROM json_each($2) AS t WHERE true
+ON CONFLICT (run_number, part) DO NOTHING";
+
+const RUN: &str = "SELECT * FROM runs WHERE run_id = $1";
+
+const OPEN_RUNS: &str =
+    "SELECT * FROM runs WHERE closed_at IS NULL AND mode <> 'observe' ORDER BY opened_at, run_number";
+
+const RUNS_OF_WEEK: &str = "
+SELECT * FROM runs WHERE iso_week = $1 AND digest_type = $2 AND mode <> 'observe' ORDER BY opened_at, run_number";
+
+const LAST_ENFORCED_RUN: &str = "
+SELECT * FROM runs WHERE digest_type = $1 AND mode = 'enforce' ORDER BY opened_at DESC, run_number DESC LIMIT 1";
+
+const RUNS_OF_SNAPSHOT: &str =
+    "SELECT * FROM runs WHERE snapshot_id = $1 AND mode = 'enforce' ORDER BY opened_at, run_number";
+
+const SET_BRAKE: &str = "UPDATE runs SET brake = $2 WHERE run_number = $1";
+
+/// The write lock holds off claims while it is decided whether the run is finished.
+const LOCK_RUN: &str = "SELECT closed_at IS NOT NULL FROM runs WHERE run_number = $1";
+
+const UNFINISHED_PARTS: &str = "SELECT count(*) FROM run_parts WHERE run_number = $1 AND state <> 'done'";
+
+const REOPEN_PARTS: &str = "
+UPDATE run_parts SET state = 'open'
+WHERE run_number = $1 AND state = 'done' AND part IN (
+    SELECT part FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state IN ('claimed', 'retryable'))";
+
+/// A receipt that waits although no part of the run has its number would never be found by reopening one.
+const WAITING_RECEIPTS: &str = "
+SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state IN ('claimed', 'retryable')";
+
+const CLOSE_RUN: &str = "
+UPDATE runs SET closed_at = $2 WHERE run_number = $1 AND closed_at IS NULL";
+
+const RUN_COUNTS: &str = "
+SELECT r.*, c.*, p.*
+FROM (
+    SELECT count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND NOT reconciled) AS sent,
+           count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND reconciled) AS reconciled,
+           count(*) FILTER (WHERE state = 'sent' AND sent_at < $3) AS sent_before,
+           count(*) FILTER (WHERE state = 'claimed' OR (state = 'retryable' AND ambiguous_since IS NOT NULL)) AS in_progress,
+           count(*) FILTER (WHERE state = 'retryable' AND ambiguous_since IS NULL) AS retryable,
+           count(*) FILTER (WHERE state = 'held') AS held,
+           count(*) FILTER (WHERE state = 'failed' AND reason = 'rejected') AS failed_rejected,
+           count(*) FILTER (WHERE state = 'failed' AND reason <> 'rejected') AS failed_other,
+           count(*) FILTER (WHERE state = 'quarantined') AS quarantined,
+           count(*) FILTER (WHERE state = 'suppressed') AS suppressed,
+           CAST(coalesce(sum(attempts), 0) AS bigint) AS attempts
+    FROM receipts WHERE iso_week = $2 AND run_number = $1
+) AS r
+CROSS JOIN (
+    SELECT count(DISTINCT c.receipt_key) AS conflicts
+    FROM receipt_conflicts c
+    WHERE c.iso_week = $2 AND c.run_number = $1 AND c.closed_at IS NULL
+      AND (SELECT o.run_number FROM receipts o WHERE o.iso_week = c.iso_week AND o.receipt_key = c.receipt_key) <> $1
+) AS c
+CROSS JOIN (
+    SELECT CAST(coalesce(sum(foreign_duplicate), 0) AS bigint) AS foreign_duplicate,
+           CAST(coalesce(sum(foreign_in_progress), 0) AS bigint) AS foreign_in_progress,
+           CAST(coalesce(sum(foreign_retryable), 0) AS bigint) AS foreign_retryable,
+           CAST(coalesce(sum(foreign_held), 0) AS bigint) AS foreign_held,
+           CAST(coalesce(sum(foreign_failed), 0) AS bigint) AS foreign_failed,
+           CAST(coalesce(sum(foreign_suppressed), 0) AS bigint) AS foreign_suppressed,
+           CAST(coalesce(sum(foreign_quarantined), 0) AS bigint) AS foreign_quarantined
+    FROM run_parts WHERE run_number = $1
+) AS p";
+
+pub(super) async fn open_run(ledger: &SqliteLedger, run: &NewRun) -> Try<Run> {
+    let mut transaction = ledger.write().await?;
+    let opened: RunRow = rows(OPEN_RUN)
+        .bind(&run.run_id)
+        .bind(run.iso_week.number())
+        .bind(run.digest_type.as_str())
+        .bind(run.content_version.as_str())
+        .bind(run.mode.as_str())
+        .bind(&run.snapshot_id)
+        .bind(signed(run.rows))
+        .bind(i32::try_from(run.part_rows.len()).unwrap_or(i32::MAX))
+        .bind(signed(run.repeated))
+        .bind(signed(run.rejected))
+        .bind(&run.key_id)
+        .bind(run.content_hash.as_slice())
+        .bind(Moment::from(run.deadline_at))
+        .bind(run.correction)
+        .bind(ledger.clock())
+        .fetch_one(&mut *transaction)
+        .await?;
+    let part_rows = serde_json::Value::from(run.part_rows.clone()).to_string();
+    statement(OPEN_PARTS).bind(opened.run_number).bind(part_rows).execute(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(opened.run()?)
+}
+
+pub(super) async fn run(ledger: &SqliteLedger, run_id: &str) -> Try<Option<Run>> {
+    let mut transaction = ledger.read().await?;
+    let found: Option<RunRow> = rows(RUN).bind(run_id).fetch_optional(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(found.map(RunRow::run).transpose()?)
+}
+
+pub(super) async fn open_runs(ledger: &SqliteLedger) -> Try<Vec<Run>> {
+    let mut transaction = ledger.read().await?;
+    let found: Vec<RunRow> = rows(OPEN_RUNS).fetch_all(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(found.into_iter().map(RunRow::run).collect::<Result<_, _>>()?)
+}
+
+pub(super) async fn runs_of_week(ledger: &SqliteLedger, week: IsoWeek, digest_type: &DigestType) -> Try<Vec<Run>> {
+    let mut transaction = ledger.read().await?;
+    let found: Vec<RunRow> =
+        rows(RUNS_OF_WEEK).bind(week.number()).bind(digest_type.as_str()).fetch_all(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(found.into_iter().map(RunRow::run).collect::<Result<_, _>>()?)
+}
+
+pub(super) async fn last_enforced_run(ledger: &SqliteLedger, digest_type: &DigestType) -> Try<Option<Run>> {
+    let mut transaction = ledger.read().await?;
+    let found: Option<RunRow> =
+        rows(LAST_ENFORCED_RUN).bind(digest_type.as_str()).fetch_optional(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(found.map(RunRow::run).transpose()?)
+}
+
+pub(super) async fn runs_of_snapshot(ledger: &SqliteLedger, snapshot_id: &str) -> Try<Vec<Run>> {
+    let mut transaction = ledger.read().await?;
+    let found: Vec<RunRow> = rows(RUNS_OF_SNAPSHOT).bind(snapshot_id).fetch_all(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(found.into_iter().map(RunRow::run).collect::<Result<_, _>>()?)
+}
+
+pub(super) async fn set_brake(ledger: &SqliteLedger, run_number: i64, brake: Option<&str>) -> Try<()> {
+    let mut transaction = ledger.write().await?;
+    statement(SET_BRAKE).bind(run_number).bind(brake).execute(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+pub(super) async fn close_finished_run(ledger: &SqliteLedger, run: &Run) -> Try<bool> {
+    let mut transaction = ledger.write().await?;
+    let locked: Option<(bool,)> = rows(LOCK_RUN).bind(run.run_number).fetch_optional(&mut *transaction).await?;
+    let (unfinished,): (i64,) = rows(UNFINISHED_PARTS).bind(run.run_number).fetch_one(&mut *transaction).await?;
+    let closed = match locked {
+        Some((true,)) => true,
+        Some((false,)) if unfinished == 0 => {
+            let week = run.new.iso_week.number();
+            statement(REOPEN_PARTS).bind(run.run_number).bind(week).execute(&mut *transaction).await?;
+            let (waiting,): (i64,) =
+                rows(WAITING_RECEIPTS).bind(run.run_number).bind(week).fetch_one(&mut *transaction).await?;
+            if waiting == 0 {
+                statement(CLOSE_RUN).bind(run.run_number).bind(ledger.clock()).execute(&mut *transaction).await?;
+            }
+            waiting == 0
+        }
+        _ => false,
+    };
+    transaction.commit().await?;
+    Ok(closed)
+}
+
+pub(super) async fn run_counts(ledger: &SqliteLedger, run: &Run, since: Timestamp) -> Try<RunCounts> {
+    let mut transaction = ledger.read().await?;
+    let found: CountsRow = rows(RUN_COUNTS)
+        .bind(run.run_number)
+        .bind(run.new.iso_week.number())
+        .bind(Moment::from(since))
+        .fetch_one(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(found.counts()?)
+}
