@@ -25,7 +25,7 @@ pub enum JsonError {
         reason: String,
     },
     /// A member name twice in one object.
-    #[error("has the member twice")]
+    #[error("stands there twice")]
     Duplicate {
         /// Path of the second one, such as `data.currency`.
         path: String,

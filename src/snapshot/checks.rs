@@ -103,8 +103,8 @@ impl<'a> RowChecks<'a> {
         if self.destinations.contains(name) {
             return Ok(Some(name.to_owned()));
         }
-        let known = self.destinations.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        Err(RowFault::new("destination", format!("is not configured; configured are {known}")))
+        let known: Vec<&str> = self.destinations.iter().map(String::as_str).collect();
+        Err(RowFault::new("destination", format!("is not configured; configured: {}", known.join(", "))))
     }
 }
 

@@ -22,7 +22,7 @@ mod store;
 pub use checks::{ContentCheck, RowChecks};
 pub use input::{InputError, MAX_LINE_BYTES};
 pub use row::{BadRow, Row, RowFault};
-pub use seal::{OnBadRow, SealError, SealOptions, Sealed, seal};
+pub use seal::{BadRows, OnBadRow, SealError, SealOptions, Sealed, seal};
 pub use store::{Manifest, Store, StoreError, lines};
 
 /// Rows of a part, except the last one's.

@@ -54,7 +54,11 @@ fn remove_abandoned(root: &Path) -> Result<(), StoreError> {
         let entry = entry.map_err(StoreError::io("read", root))?;
         let path = entry.path();
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && !is_held(&path) {
-            fs::remove_dir_all(&path).map_err(StoreError::io("remove", &path))?;
+            match fs::remove_dir_all(&path) {
+                // Its process was just about to remove it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(StoreError::io("remove", &path))?,
+            }
         }
     }
     Ok(())
@@ -93,11 +97,17 @@ pub(super) struct WrittenParts {
     pub(super) part_sha256: Vec<String>,
 }
 
-/// Cuts rows into parts. Each part is on disk before the next begins.
+/// Cuts rows into parts. Each part is on disk before the next begins; none is held in memory.
 pub(super) struct PartWriter {
     written: WrittenParts,
     whole: Sha256,
-    part: Vec<u8>,
+    part: Option<OpenPart>,
+}
+
+struct OpenPart {
+    path: PathBuf,
+    file: BufWriter<File>,
+    hash: Sha256,
     rows: u32,
 }
 
@@ -105,38 +115,46 @@ impl PartWriter {
     pub(super) fn begin(directory: PathBuf) -> Result<Self, StoreError> {
         disk::create_directory(&directory).map_err(StoreError::io("create", &directory))?;
         let written = WrittenParts { directory, id: String::new(), part_rows: Vec::new(), part_sha256: Vec::new() };
-        Ok(Self { written, whole: Sha256::new(), part: Vec::new(), rows: 0 })
+        Ok(Self { written, whole: Sha256::new(), part: None })
     }
 
     /// Adds a row, which ends with its line feed.
     pub(super) fn push(&mut self, row: &[u8]) -> Result<(), StoreError> {
-        self.part.extend_from_slice(row);
-        self.rows += 1;
-        if usize::try_from(self.rows).is_ok_and(|rows| rows >= PART_ROWS) { self.end_part() } else { Ok(()) }
+        let mut part = match self.part.take() {
+            Some(part) => part,
+            None => self.open_part()?,
+        };
+        part.file.write_all(row).map_err(StoreError::io("write", &part.path))?;
+        part.hash.update(row);
+        self.whole.update(row);
+        part.rows += 1;
+        if usize::try_from(part.rows).is_ok_and(|rows| rows >= PART_ROWS) {
+            return self.end_part(part);
+        }
+        self.part = Some(part);
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<WrittenParts, StoreError> {
-        if self.rows > 0 {
-            self.end_part()?;
+        if let Some(part) = self.part.take() {
+            self.end_part(part)?;
         }
         self.written.id = hex_text(&self.whole.finalize());
         Ok(self.written)
     }
 
-    fn end_part(&mut self) -> Result<(), StoreError> {
+    fn open_part(&self) -> Result<OpenPart, StoreError> {
         let number = u32::try_from(self.written.part_rows.len()).unwrap_or(u32::MAX);
         let path = self.written.directory.join(part_name(number));
-        let write = |bytes: &[u8]| {
-            let mut file = disk::create_file(&path)?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        };
-        write(&self.part).map_err(StoreError::io("write", &path))?;
-        self.whole.update(&self.part);
-        self.written.part_sha256.push(super::store::sha256_hex(&self.part));
-        self.written.part_rows.push(self.rows);
-        self.part.clear();
-        self.rows = 0;
+        let file = disk::create_file(&path).map_err(StoreError::io("create", &path))?;
+        Ok(OpenPart { path, file: BufWriter::with_capacity(64 << 10, file), hash: Sha256::new(), rows: 0 })
+    }
+
+    fn end_part(&mut self, part: OpenPart) -> Result<(), StoreError> {
+        let written = part.file.into_inner().map_err(io::IntoInnerError::into_error);
+        written.and_then(|file| file.sync_all()).map_err(StoreError::io("write", &part.path))?;
+        self.written.part_sha256.push(hex_text(&part.hash.finalize()));
+        self.written.part_rows.push(part.rows);
         Ok(())
     }
 }
@@ -171,13 +189,15 @@ impl LineLog {
         let mut writer = PartWriter::begin(to)?;
         for number in (0..).take(from.part_rows.len()) {
             let path = from.directory.join(part_name(number));
-            let part = fs::read(&path).map_err(StoreError::io("read", &path))?;
-            for row in part.split_inclusive(|byte| *byte == b'\n') {
+            let mut part = BufReader::new(File::open(&path).map_err(StoreError::io("open", &path))?);
+            let mut row = Vec::new();
+            while part.read_until(b'\n', &mut row).map_err(StoreError::io("read", &path))? > 0 {
                 let mut line = [0; 4];
                 log.read_exact(&mut line).map_err(read_log())?;
                 if left_out.next_if_eq(&&u32::from_le_bytes(line)).is_none() {
-                    writer.push(row)?;
+                    writer.push(&row)?;
                 }
+                row.clear();
             }
         }
         writer.finish()

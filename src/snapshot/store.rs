@@ -149,7 +149,7 @@ impl Store {
         let expected = expected.ok_or_else(absent)?;
         let path = self.snapshot_directory(&manifest.id)?.join(part_name(number));
         match fs::read(&path) {
-            Ok(bytes) if sha256_hex(&bytes) == *expected => Ok(bytes),
+            Ok(bytes) if hex_text(&Sha256::digest(&bytes)) == *expected => Ok(bytes),
             Ok(_) => Err(StoreError::Damaged { path }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Damaged { path }),
             Err(source) => Err(StoreError::Io { action: "read", path, source }),
@@ -239,10 +239,6 @@ const MANIFEST: &str = "manifest.json";
 /// Name of a part's file in a snapshot's directory.
 pub(super) fn part_name(number: u32) -> String {
     format!("part-{number:06}.jsonl")
-}
-
-pub(super) fn sha256_hex(bytes: &[u8]) -> String {
-    hex_text(&Sha256::digest(bytes))
 }
 
 /// The sealed rows of a part, without their line feeds.
