@@ -1,11 +1,29 @@
 //! The sealed, immutable input of a run: reading an export, checking every row, sealing it into the store as
 //! numbered parts, and reading parts back. Nothing here claims, renders or sends.
+//!
+//! The way of a row: `input` cuts the export into lines; `pipeline` spreads them over threads; [`RowChecks`] turns
+//! a line into canonical JSON or a fault; `seen` remembers hashes of customers to find repeats; `staging` writes the
+//! parts where nobody looks for snapshots; [`Store`] renames them to their id. [`seal`] is all of that.
+//!
+//! Everything here blocks; asynchronous callers wrap it in `spawn_blocking`.
 
+mod address;
+mod checks;
+mod disk;
+mod input;
+mod locale;
+mod pipeline;
 mod row;
+mod seal;
+mod seen;
+mod staging;
 mod store;
 
-pub use row::{Row, RowFault};
-pub use store::{Manifest, Store, StoreError};
+pub use checks::{ContentCheck, RowChecks};
+pub use input::{InputError, MAX_LINE_BYTES};
+pub use row::{BadRow, Row, RowFault};
+pub use seal::{BadRows, OnBadRow, SealError, SealOptions, Sealed, seal};
+pub use store::{Manifest, Store, StoreError, lines};
 
 /// Rows of a part, except the last one's.
 pub const PART_ROWS: usize = 1_000;
