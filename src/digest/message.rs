@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use lettre::Address;
 use lettre::message::Mailbox;
 
 use crate::identity::ReceiptKey;
@@ -41,4 +42,29 @@ pub struct Message {
     pub unsubscribe_url: String,
     /// Images that the HTML part refers to.
     pub images: Arc<[InlineImage]>,
+}
+
+impl Message {
+    /// The Message-ID of a receipt: the first 32 hex digits of its key at the sender's domain, in angle brackets.
+    pub(super) fn id_of(key: &ReceiptKey, domain: &str) -> String {
+        let mut digits = key.to_string();
+        digits.truncate(32);
+        format!("<{digits}@{domain}>")
+    }
+
+    /// The envelope's sender (SMTP `MAIL FROM`).
+    pub fn envelope_from(&self) -> &Address {
+        &self.from.email
+    }
+
+    /// The envelope's recipient (SMTP `RCPT TO`).
+    pub fn envelope_to(&self) -> &Address {
+        &self.to.email
+    }
+
+    /// The message as RFC 5322 bytes: lines end in CRLF and have at most 998 bytes, everything is ASCII. The same
+    /// on every call.
+    pub fn to_mime(&self) -> Vec<u8> {
+        super::mime::write(self)
+    }
 }

@@ -3,9 +3,36 @@
 //! Pure once a bundle is loaded: a message is a function of row, bundle and receipt. No clock, no randomness, no
 //! network, no file but the bundle's own when it is loaded.
 
+mod amount;
+mod bundle;
+mod columns;
+mod compile;
+mod content_hash;
+mod context;
+mod currency;
+mod dates;
+mod engine;
+mod error;
+mod files;
+mod images;
+mod locale;
 mod message;
+mod mime;
+mod numbers;
+mod places;
+mod places_in_data;
+mod plain_text;
+mod recipient;
+mod scan;
+mod schema;
+pub mod shipped;
+mod strings;
+mod unsubscribe;
 
+pub use bundle::{Bundle, BundleSettings};
+pub use error::{BundleError, RenderError};
 pub use message::{InlineImage, Message};
+pub use unsubscribe::{UnsubscribeError, UnsubscribePattern};
 
 use jiff::Timestamp;
 

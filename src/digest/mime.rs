@@ -1,0 +1,128 @@
+//! A message's bytes (RFC 5322, MIME): text and HTML as alternatives, images beside the HTML part.
+//!
+//! Headers are folded and encoded, bodies are 7bit, quoted-printable or base64, whichever fits, so that no relay
+//! has a reason to change a line. Nothing here depends on when or how often it runs: the boundaries come from the
+//! receipt key, which nobody can foresee, so no body can hold one.
+
+use jiff::fmt::rfc2822;
+use lettre::message::header::{
+    ContentDisposition, ContentTransferEncoding, ContentType, From, Header, HeaderName, HeaderValue, Headers,
+    MIME_VERSION_1_0, MessageId, Subject, To,
+};
+use lettre::message::{Body, Mailboxes, MultiPart, SinglePart};
+
+use super::Message;
+use super::message::InlineImage;
+use crate::identity::ReceiptKey;
+
+/// Longest line that is left as it is; beyond it a body is encoded.
+const MAX_PLAIN_LINE_BYTES: usize = 76;
+
+/// Hex digits of the receipt key in a boundary; keeps the header below 78 bytes.
+const BOUNDARY_DIGITS: usize = 24;
+
+/// The whole message.
+pub(super) fn write(message: &Message) -> Vec<u8> {
+    let headers = headers(message).to_string();
+    let body = parts(message).formatted();
+    [headers.as_bytes(), &body].concat()
+}
+
+fn headers(message: &Message) -> Headers {
+    let mut headers = Headers::with_capacity(9);
+    headers.insert_raw(encoded("Date", date(message)));
+    headers.set(From::from(Mailboxes::from(message.from.clone())));
+    headers.set(To::from(Mailboxes::from(message.to.clone())));
+    headers.set(Subject::from(message.subject.clone()));
+    headers.set(MessageId::from(message.message_id.clone()));
+    headers.insert_raw(encoded("List-Unsubscribe", folded(&message.unsubscribe_url)));
+    headers.insert_raw(encoded("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned()));
+    headers.insert_raw(encoded("Auto-Submitted", "auto-generated".to_owned()));
+    headers.set(MIME_VERSION_1_0);
+    headers
+}
+
+/// A value that is ASCII and folded already.
+fn encoded(name: &'static str, value: String) -> HeaderValue {
+    HeaderValue::dangerous_new_pre_encoded(HeaderName::new_from_ascii_str(name), value.clone(), value)
+}
+
+fn date(message: &Message) -> String {
+    let utc = message.date.to_zoned_datetime(jiff::tz::TimeZone::UTC);
+    // Fails only before year 0, which no clock of a claim shows.
+    rfc2822::to_string(&utc).unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 +0000".to_owned())
+}
+
+/// A URL has no place to fold at, so a long one has a line of its own.
+fn folded(url: &str) -> String {
+    if url.len() > 58 { format!("\r\n <{url}>") } else { format!("<{url}>") }
+}
+
+fn parts(message: &Message) -> MultiPart {
+    let alternative = MultiPart::alternative().boundary(boundary('a', &message.key));
+    let alternative = alternative.singlepart(text_part(ContentType::TEXT_PLAIN, &message.text));
+    let html = text_part(ContentType::TEXT_HTML, &message.html);
+    if message.images.is_empty() {
+        return alternative.singlepart(html);
+    }
+    let related = MultiPart::related().boundary(boundary('r', &message.key)).singlepart(html);
+    alternative.multipart(message.images.iter().fold(related, |related, image| related.singlepart(image_part(image))))
+}
+
+/// `=_` cannot stand in a quoted-printable body.
+fn boundary(level: char, key: &ReceiptKey) -> String {
+    let mut digits = key.to_string();
+    digits.truncate(BOUNDARY_DIGITS);
+    format!("=_{level}{digits}")
+}
+
+fn text_part(content_type: ContentType, text: &str) -> SinglePart {
+    SinglePart::builder().header(content_type).body(text_body(text))
+}
+
+/// 7bit where every line is short ASCII, otherwise quoted-printable or base64.
+fn text_body(text: &str) -> Body {
+    let short_lines = text.lines().all(|line| line.len() <= MAX_PLAIN_LINE_BYTES);
+    let plain = text.is_ascii() && short_lines && !text.contains('\r');
+    if plain {
+        let bytes = text.replace('\n', "\r\n").into_bytes();
+        return Body::dangerous_pre_encoded(bytes, ContentTransferEncoding::SevenBit);
+    }
+    let body = Body::new(text.to_owned());
+    match body.encoding() {
+        ContentTransferEncoding::SevenBit => {
+            // Never an error: quoted-printable takes every text.
+            Body::new_with_encoding(text.to_owned(), ContentTransferEncoding::QuotedPrintable).unwrap_or(body)
+        }
+        _ => body,
+    }
+}
+
+fn image_part(image: &InlineImage) -> SinglePart {
+    let builder = SinglePart::builder();
+    let part = match ContentType::parse(&image.media_type) {
+        Ok(content_type) => builder.header(content_type),
+        Err(_) => builder,
+    };
+    let name = image.content_id.split('@').next().unwrap_or_default();
+    part.header(ContentDisposition::inline_with_name(name))
+        .header(ContentId(format!("<{}>", image.content_id)))
+        .body(image.bytes.clone())
+}
+
+#[derive(Clone)]
+struct ContentId(String);
+
+impl Header for ContentId {
+    fn name() -> HeaderName {
+        HeaderName::new_from_ascii_str("Content-ID")
+    }
+
+    fn parse(text: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Self(text.to_owned()))
+    }
+
+    fn display(&self) -> HeaderValue {
+        HeaderValue::new(Self::name(), self.0.clone())
+    }
+}
