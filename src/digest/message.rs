@@ -42,3 +42,26 @@ pub struct Message {
     /// Images that the HTML part refers to.
     pub images: Arc<[InlineImage]>,
 }
+
+impl Message {
+    /// The message as it goes over the wire: RFC 5322 with CRLF line ends, the same bytes every time.
+    pub fn to_mime(&self) -> Vec<u8> {
+        use lettre::message::{MultiPart, SinglePart, header};
+
+        let alternatives = MultiPart::builder()
+            .kind(lettre::message::MultiPartKind::Alternative)
+            .boundary(format!("counterfoil-{}", self.key.short()))
+            .singlepart(SinglePart::plain(self.text.clone()))
+            .singlepart(SinglePart::html(self.html.clone()));
+        let built = lettre::Message::builder()
+            .from(self.from.clone())
+            .to(self.to.clone())
+            .subject(self.subject.clone())
+            .message_id(Some(self.message_id.clone()))
+            .header(header::Date::new(
+                std::time::UNIX_EPOCH + self.date.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs(),
+            ))
+            .multipart(alternatives);
+        built.map(|message| message.formatted()).unwrap_or_default()
+    }
+}
