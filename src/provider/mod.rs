@@ -76,7 +76,7 @@ pub struct Kind {
 }
 
 /// Every kind that exists, in the order of the documentation.
-pub const KINDS: &[Kind] = &[maildir::KIND, discard::KIND];
+pub const KINDS: &[Kind] = &[maildir::KIND, smtp::KIND, discard::KIND];
 
 /// The kind with this name.
 pub fn kind(name: &str) -> Option<&'static Kind> {
