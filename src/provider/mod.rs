@@ -14,6 +14,8 @@ use crate::ledger::Lease;
 use crate::receipt::{Capabilities, Outcome};
 
 mod discard;
+#[cfg(test)]
+mod fixtures;
 mod maildir;
 mod smtp;
 
@@ -74,7 +76,7 @@ pub struct Kind {
 }
 
 /// Every kind that exists, in the order of the documentation.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[maildir::KIND, smtp::KIND, discard::KIND];
 
 /// The kind with this name.
 pub fn kind(name: &str) -> Option<&'static Kind> {

@@ -1,0 +1,207 @@
+//! The files of a Maildir: written to `tmp`, moved into `new`, found again in `new` or `cur`. Blocking; knows
+//! nothing of outcomes.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use tempfile::{NamedTempFile, TempPath};
+
+use super::directory_sync::DirectorySync;
+use crate::identity::ReceiptKey;
+
+/// A directory's time of change tells nothing about changes of the same moment: a listing is trusted only if the
+/// directory had been at rest for this long when it was taken.
+const AT_REST: Duration = Duration::from_secs(2);
+
+/// The name of a message's file: `<seconds of the first claim>.<receipt key>.counterfoil`.
+pub(super) fn file_name(key: &ReceiptKey, first_claimed_at: Timestamp) -> String {
+    format!("{}.{key}.counterfoil", first_claimed_at.as_second())
+}
+
+/// What became of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// One file stands under this name, on the disk.
+    Stands { name: String },
+    /// The permission was gone before the file got its name.
+    NotStarted,
+}
+
+/// Where a delivery failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The file does not stand under its name.
+    BeforeName,
+    /// It does, but the directory may not be on the disk.
+    DirectorySync,
+}
+
+/// A failed delivery.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) step: Step,
+    pub(super) error: io::Error,
+}
+
+impl Trouble {
+    fn before(error: io::Error) -> Self {
+        Self { step: Step::BeforeName, error }
+    }
+
+    fn syncing(error: io::Error) -> Self {
+        Self { step: Step::DirectorySync, error }
+    }
+}
+
+/// A Maildir.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    tmp: PathBuf,
+    new: PathBuf,
+    cur: PathBuf,
+    new_sync: DirectorySync,
+    cur_sync: DirectorySync,
+    read_mail: Mutex<Option<Listing>>,
+}
+
+/// What `cur` held when it was listed.
+#[derive(Debug)]
+struct Listing {
+    changed_at: SystemTime,
+    taken_at: SystemTime,
+    names: HashSet<String>,
+}
+
+impl Folder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let [tmp, new, cur] = ["tmp", "new", "cur"].map(|name| path.join(name));
+        let (new_sync, cur_sync) = (DirectorySync::new(new.clone()), DirectorySync::new(cur.clone()));
+        Self { path, tmp, new, cur, new_sync, cur_sync, read_mail: Mutex::default() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes sure that exactly one file stands under `name`, on the disk. `permitted` is asked as the last act
+    /// before the file gets its name.
+    pub(super) fn deliver(&self, name: &str, mime: &[u8], permitted: impl Fn() -> bool) -> Result<Delivery, Trouble> {
+        if let Some(standing) = self.standing(name)? {
+            return Ok(standing);
+        }
+        let written = match self.write(name, mime) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.create().map_err(Trouble::before)?;
+                self.write(name, mime)
+            }
+            other => other,
+        };
+        let written = written.map_err(Trouble::before)?;
+        if !permitted() {
+            return Ok(Delivery::NotStarted);
+        }
+        match written.persist_noclobber(self.new.join(name)) {
+            Ok(()) => {}
+            // Another worker was faster: its file counts.
+            Err(refused) if refused.error.kind() == ErrorKind::AlreadyExists => {}
+            Err(refused) => return Err(Trouble::before(refused.error)),
+        }
+        self.new_sync.sync().map_err(Trouble::syncing)?;
+        Ok(Delivery::Stands { name: name.to_owned() })
+    }
+
+    /// The delivery that an earlier attempt made, whether or not a reader has taken it since. It is synced again,
+    /// since that attempt may have died before it did so. `new` is looked at first: a reader moves from `new` to
+    /// `cur`, so that looking the other way round could miss it.
+    fn standing(&self, name: &str) -> Result<Option<Delivery>, Trouble> {
+        let sync = if self.new.join(name).try_exists().map_err(Trouble::before)? {
+            &self.new_sync
+        } else if self.is_read(name).map_err(Trouble::before)? {
+            &self.cur_sync
+        } else {
+            return Ok(None);
+        };
+        sync.sync().map_err(Trouble::syncing)?;
+        Ok(Some(Delivery::Stands { name: name.to_owned() }))
+    }
+
+    /// Whether `cur` holds the name, with whatever flags behind it.
+    fn is_read(&self, name: &str) -> io::Result<bool> {
+        let changed_at = match fs::metadata(&self.cur) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other?.modified()?,
+        };
+        let mut listing = self.read_mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = match listing.take().filter(|listing| listing.still_true(changed_at)) {
+            Some(listing) => listing,
+            None => Listing { changed_at, taken_at: SystemTime::now(), names: names_without_flags(&self.cur)? },
+        };
+        let found = fresh.names.contains(name);
+        *listing = Some(fresh);
+        Ok(found)
+    }
+
+    /// A file in `tmp` with these bytes, on the disk. It goes when the value is dropped.
+    fn write(&self, name: &str, mime: &[u8]) -> io::Result<TempPath> {
+        let mut file: NamedTempFile = tempfile::Builder::new().prefix(&format!("{name}.")).tempfile_in(&self.tmp)?;
+        file.write_all(&with_line_feeds(mime))?;
+        file.as_file().sync_all()?;
+        Ok(file.into_temp_path())
+    }
+
+    /// Makes the three directories with mode 0700, and sees that their names are on the disk.
+    fn create(&self) -> io::Result<()> {
+        for directory in [&self.tmp, &self.new, &self.cur] {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        File::open(&self.path)?.sync_all()?;
+        self.path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    }
+
+    /// Makes the Maildir if need be, and writes and removes a file in it.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        self.create()?;
+        self.write("probe", b"")?.close()
+    }
+}
+
+impl Listing {
+    fn still_true(&self, changed_at: SystemTime) -> bool {
+        let at_rest = self.taken_at.duration_since(self.changed_at).is_ok_and(|rest| rest >= AT_REST);
+        self.changed_at == changed_at && at_rest
+    }
+}
+
+/// The names in a directory, each up to the colon that flags begin with.
+fn names_without_flags(directory: &Path) -> io::Result<HashSet<String>> {
+    let mut names = HashSet::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        if let Some(base) = name.to_str().and_then(|name| name.split(':').next()) {
+            names.insert(base.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Files of a Maildir end their lines as files do; only the wire has CRLF.
+fn with_line_feeds(mime: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(mime.len());
+    for line in mime.split_inclusive(|byte| *byte == b'\n') {
+        match line.strip_suffix(b"\r\n") {
+            Some(bare) => {
+                text.extend_from_slice(bare);
+                text.push(b'\n');
+            }
+            None => text.extend_from_slice(line),
+        }
+    }
+    text
+}
