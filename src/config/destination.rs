@@ -34,7 +34,7 @@ pub(super) fn destination(name: &str, mut settings: Settings, kinds: &[Kind]) ->
         keep_provider_text: settings.boolean("keep_provider_text")?.unwrap_or(false),
         settings: Settings::default(),
     };
-    settings.table.retain(|name, _| !names::DESTINATION.iter().any(|known| *known == name));
+    settings.table.retain(|name, _| !names::DESTINATION.contains(&name));
     refuse_misspelt(&settings)?;
     Ok(DestinationConfig { settings, ..read })
 }

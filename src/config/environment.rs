@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use toml::{Table, Value};
 
 use super::names;
@@ -45,6 +46,20 @@ pub(super) fn apply(
         set(table, &path.setting, value);
     }
     Ok(())
+}
+
+/// A hundred years: enough for every test, and no clock overflows.
+const MAX_OFFSET_SECONDS: u64 = 100 * 366 * 86_400;
+
+/// What is added to every clock that decides something; `None` where the variable is not set.
+///
+/// # Errors
+/// A value that is no whole number of seconds.
+pub fn clock_offset(environment: &BTreeMap<String, String>) -> Result<Option<SignedDuration>, ConfigError> {
+    let Some(text) = environment.get(CLOCK_OFFSET) else { return Ok(None) };
+    let seconds = text.parse::<i64>().ok().filter(|seconds| seconds.unsigned_abs() <= MAX_OFFSET_SECONDS);
+    let wrong = || ConfigError::variable(CLOCK_OFFSET, "expected a whole number of seconds");
+    seconds.map(SignedDuration::from_secs).map(Some).ok_or_else(wrong)
 }
 
 /// A setting that a variable can mean.

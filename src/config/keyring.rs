@@ -14,7 +14,7 @@ use crate::identity::keyring::{Keyring, KeyringError};
 pub enum KeyringSourceError {
     /// There is no file.
     #[error(
-        "there is no keyring at {}; `counterfoil keys generate --out {}` makes one for a new ledger", path.display(), quoted(path)
+        "there is no keyring at {}; `counterfoil keys generate --out {}` makes one for a new ledger", path.display(), shell_word(path)
     )]
     Absent {
         /// Where it should be.
@@ -30,7 +30,7 @@ pub enum KeyringSourceError {
         source: std::io::Error,
     },
     /// Others than the owner may use the file.
-    #[error("the keyring {} has mode {mode:04o}, others may use it; type: chmod 600 {}", path.display(), quoted(path))]
+    #[error("the keyring {} has mode {mode:04o}, others may use it; type: chmod 600 {}", path.display(), shell_word(path))]
     Permissions {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum KeyringSourceError {
 }
 
 /// A path as a shell takes it.
-pub(crate) fn quoted(path: &Path) -> String {
+pub(crate) fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }

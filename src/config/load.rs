@@ -131,18 +131,14 @@ impl World<'_> {
     }
 
     fn clock_offset(&self, environment: &str) -> Result<SignedDuration> {
-        let Some(text) = self.environment.get(environment::CLOCK_OFFSET) else { return Ok(SignedDuration::ZERO) };
-        let refused = |reason: &str| ConfigError::variable(environment::CLOCK_OFFSET, reason);
-        if environment == "production" {
-            return Err(refused("is for tests and refused where `environment` is \"production\"; unset it"));
+        let offset = environment::clock_offset(self.environment)?;
+        if offset.is_some() && environment == "production" {
+            let reason = "is for tests and refused where `environment` is \"production\"; unset it";
+            return Err(ConfigError::variable(environment::CLOCK_OFFSET, reason));
         }
-        let seconds = text.parse::<i64>().ok().filter(|seconds| seconds.unsigned_abs() <= MAX_OFFSET_SECONDS);
-        seconds.map(SignedDuration::from_secs).ok_or_else(|| refused("expected a whole number of seconds"))
+        Ok(offset.unwrap_or_default())
     }
 }
-
-/// A hundred years: enough for every test, and no clock overflows.
-const MAX_OFFSET_SECONDS: u64 = 100 * 366 * 86_400;
 
 /// A secret in the file would end in a repository or a backup that others read.
 fn refuse_secrets(table: &Table) -> Result<()> {

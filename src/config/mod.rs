@@ -28,6 +28,7 @@ mod sources;
 mod tests;
 
 pub use error::ConfigError;
+pub(crate) use keyring::shell_word;
 pub use keyring::{KeyringSourceError, load_keyring};
 pub use settings::Settings;
 pub use sources::Sources;
