@@ -139,7 +139,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "snapshot", help_heading = "Input")]
     pub(super) on_bad_row: OnBadRow,
 
-    /// Where set-aside rows are written, by line and reason [default: the export's name with .rejects]
+    /// Where bad rows that are set aside are listed, by line and reason [default: in the store]
     #[arg(long, value_name = "FILE", requires = "snapshot", help_heading = "Input")]
     pub(super) rejects: Option<PathBuf>,
 

@@ -35,7 +35,7 @@ enum SnapshotCommand {
 #[command(after_long_help = "\
 Examples:
   counterfoil snapshot seal export.jsonl.gz --expect-rows 1048576
-  counterfoil snapshot seal export.jsonl --on-bad-row set-aside --rejects bad.tsv")]
+  counterfoil snapshot seal export.jsonl --on-bad-row set-aside --rejects bad.jsonl")]
 struct SealArguments {
     /// The export: JSON Lines, plain, gzip or zstd
     #[arg(value_name = "FILE")]
@@ -49,7 +49,7 @@ struct SealArguments {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_bad_row: OnBadRow,
 
-    /// Where set-aside rows are written, by line and reason [default: the export's name with .rejects]
+    /// Where bad rows that are set aside are listed, by line and reason [default: in the store]
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
 
@@ -84,10 +84,14 @@ pub(super) struct SealRequest {
 pub(super) struct Sealed {
     /// The snapshot.
     pub(super) manifest: Manifest,
-    /// Rows that stood in this input again alike.
+    /// Whether the same content had been sealed before.
+    pub(super) found: bool,
+    /// Rows that stood in this export again alike.
     pub(super) repeated: u64,
-    /// Rows of this input that were set aside.
+    /// Rows of this export that were set aside.
     pub(super) rejected: u64,
+    /// Where those are listed.
+    pub(super) rejects: Option<PathBuf>,
 }
 
 /// Show one sealed snapshot: rows, parts, checksums
@@ -122,9 +126,39 @@ async fn seal(session: &Session, arguments: SealArguments) -> Result<Exit, Failu
         expect_sha256: arguments.expect_sha256,
     };
     let sealed = open::seal(&config, &request).await?;
-    let (repeated, rejected) = (sealed.repeated, sealed.rejected);
-    session.output.result(&Line { repeated, rejected, ..Line::new(&sealed.manifest) })?;
-    Ok(if rejected > 0 { Exit::NeedsPerson } else { Exit::Settled })
+    session.output.result(&SealReport::new(&sealed))?;
+    Ok(if sealed.rejected > 0 { Exit::NeedsPerson } else { Exit::Settled })
+}
+
+#[derive(Debug, Serialize)]
+struct SealReport {
+    #[serde(flatten)]
+    line: Line,
+    found: bool,
+    rejects: Option<String>,
+}
+
+impl SealReport {
+    fn new(sealed: &Sealed) -> Self {
+        Self {
+            line: Line { repeated: sealed.repeated, rejected: sealed.rejected, ..Line::new(&sealed.manifest) },
+            found: sealed.found,
+            rejects: sealed.rejects.as_ref().map(|path| path.display().to_string()),
+        }
+    }
+}
+
+impl fmt::Display for SealReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.line)?;
+        if self.found {
+            writeln!(f, "the same content had been sealed before")?;
+        }
+        match &self.rejects {
+            Some(path) => writeln!(f, "rows that were set aside are listed in {path}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The type that is meant: the one that was named, if it is configured, or the only one there is.
@@ -276,6 +310,17 @@ mod tests {
         assert_eq!(by_prefix(&manifests, "5a5a").unwrap().id, "5a".repeat(32));
         assert!(by_prefix(&manifests, "5").unwrap_err().error.to_string().contains("more than one"));
         assert!(by_prefix(&manifests, "6").unwrap_err().error.to_string().contains("no sealed snapshot 6"));
+    }
+
+    #[test]
+    fn sealing_tells_what_was_found_and_where_bad_rows_are_listed() {
+        let rejects = Some(PathBuf::from("bad.jsonl"));
+        let sealed = Sealed { manifest: manifest("5a", 0), found: true, repeated: 0, rejected: 1, rejects };
+        insta::assert_snapshot!(SealReport::new(&sealed).to_string(), @r"
+        5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a         1,500 rows  sealed 2026-08-10T06:00:00Z  1 set aside
+        the same content had been sealed before
+        rows that were set aside are listed in bad.jsonl
+        ");
     }
 
     #[test]

@@ -72,23 +72,33 @@ impl World<'_> {
             root.section(section)?.refuse_unknown(known)?;
         }
         let environment = environment_name(&root)?;
+        let time_zone = time_zone(&root)?;
+        let templates = self.directory.join(root.text("templates")?.unwrap_or("templates"));
+        let ledger = self.ledger(&root.section("ledger")?)?;
+        let keyring = self.keyring(&root.section("keyring")?)?;
+        let store = self.store(&root.section("store")?)?;
+        let run = run(&root.section("run")?)?;
+        let rollout = rollout(&root.section("rollout")?)?;
+        let retention = retention(&root.section("retention")?)?;
+        let clock_offset = self.clock_offset(&environment)?;
         let destinations = self.destinations(&root.section("destination")?)?;
         let digests = digests(&root.section("digest")?, &destinations)?;
+        let (directory, sources) = (self.directory.clone(), self.sources.clone());
         Ok(Config {
-            time_zone: time_zone(&root)?,
-            templates: self.directory.join(root.text("templates")?.unwrap_or("templates")),
-            ledger: self.ledger(&root.section("ledger")?)?,
-            keyring: self.keyring(&root.section("keyring")?)?,
-            store: self.store(&root.section("store")?)?,
+            directory,
+            environment,
+            time_zone,
+            templates,
+            ledger,
+            keyring,
+            store,
             digests,
             destinations,
-            run: run(&root.section("run")?)?,
-            rollout: rollout(&root.section("rollout")?)?,
-            retention: retention(&root.section("retention")?)?,
-            clock_offset: self.clock_offset(&environment)?,
-            directory: self.directory.clone(),
-            sources: self.sources.clone(),
-            environment,
+            run,
+            rollout,
+            retention,
+            clock_offset,
+            sources,
         })
     }
 
@@ -146,11 +156,9 @@ fn refuse_secrets(table: &Table) -> Result<()> {
     for (name, settings) in destinations {
         let secret = settings.as_table().and_then(|t| names::SECRETS.iter().find(|name| t.contains_key(**name)));
         if let Some(secret) = secret {
-            let variable =
-                format!("{}DESTINATION__{}__{}", environment::PREFIX, spelled(name), secret.to_ascii_uppercase());
             let reason = format!(
-                "secrets do not stand in the configuration file; put it into a file of mode 0600 and name that in \
-                 `{secret}_file`, or set {variable}"
+                "secrets do not stand in the configuration file; put it into a file of its own, mode 0600, and name \
+                 that file in `{secret}_file`"
             );
             return Err(ConfigError::setting(format!("destination.{name}.{secret}"), reason));
         }

@@ -71,6 +71,5 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("retention", RETENTION),
 ];
 
-/// Settings of a destination that hold a secret: they come from the environment, or from a file that
-/// `<name>_file` names, never from the configuration file.
+/// Names that a secret would stand under in a destination. A file that `<name>_file` names holds it instead.
 pub(super) const SECRETS: &[&str] = &["password", "secret", "token", "api_key"];

@@ -124,11 +124,7 @@ fn what_cannot_work_is_refused() {
         ("destination.retail", "backoff = { bsae = \"2h\" }", "did you mean `base`?"),
         ("destination.retail", "raet = \"1/s\"", "did you mean `rate`?"),
         ("destination.retail", "concurency = 5", "did you mean `concurrency`?"),
-        (
-            "destination.retail",
-            "password = \"canary\"",
-            "`password_file`, or set COUNTERFOIL_DESTINATION__RETAIL__PASSWORD",
-        ),
+        ("destination.retail", "password = \"canary\"", "`password_file`"),
         ("destination.Retail", "provider = \"maildir\"", "only in case"),
         ("destination.\"a b\"", "provider = \"maildir\"", "a destination's name is"),
         ("digest.Weekly", "from = \"a@b.test\"", "lower-case letter"),
