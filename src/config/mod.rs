@@ -14,11 +14,24 @@ use crate::ledger::{Mode, Rate};
 use crate::receipt::OnAmbiguous;
 use crate::receipt::backoff::Backoff;
 
+mod destination;
+pub mod environment;
 mod error;
+mod keyring;
+mod ledger_url;
+mod load;
+mod names;
+pub mod quantity;
 mod settings;
+mod sources;
+#[cfg(test)]
+mod tests;
 
 pub use error::ConfigError;
+pub(crate) use keyring::shell_word;
+pub use keyring::{KeyringSourceError, load_keyring};
 pub use settings::Settings;
+pub use sources::Sources;
 
 /// Everything that the configuration says.
 #[derive(Debug, Clone)]
@@ -49,6 +62,8 @@ pub struct Config {
     pub retention: RetentionConfig,
     /// `COUNTERFOIL_TEST_CLOCK_OFFSET`: added to every clock that decides something. Zero outside tests.
     pub clock_offset: SignedDuration,
+    /// Where each setting was found; for errors.
+    pub sources: Sources,
 }
 
 /// `[ledger]`

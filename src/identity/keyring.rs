@@ -175,7 +175,10 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> KeyringError {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
     let message = error.message();
-    let reason = if message.starts_with("unknown field") || message.starts_with("missing field") {
+    // A secret that slipped in front of an equals sign looks like a field's name: only what reads like a word is named.
+    let named = message.split('`').nth(1).unwrap_or_default();
+    let is_word = named.len() <= 16 && named.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let reason = if is_word && (message.starts_with("unknown field") || message.starts_with("missing field")) {
         message.to_owned()
     } else {
         "expected [[key]] entries with `id`, `from_week` and `secret`, and one [stable] with `secret`".to_owned()

@@ -1,0 +1,362 @@
+//! What a run came to: the JSON that programs read, the page that the engineer on call reads, the exit code.
+//!
+//! Every sealed row is in exactly one outcome; the outcomes add up to the snapshot's rows.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::failure::Exit;
+use super::layout::{count, seconds, week_dates};
+use crate::identity::{ContentVersion, DigestType, IsoWeek};
+use crate::ledger::Mode;
+
+/// The summary of a whole run, whoever worked on it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// Id of the run.
+    pub run_id: String,
+    /// Its week.
+    #[serde(serialize_with = "as_text")]
+    pub iso_week: IsoWeek,
+    /// Its type.
+    #[serde(serialize_with = "as_text")]
+    pub digest_type: DigestType,
+    /// Its version.
+    #[serde(serialize_with = "as_text")]
+    pub content_version: ContentVersion,
+    /// Its mode.
+    #[serde(serialize_with = "mode_word")]
+    pub mode: Mode,
+    /// What it was about.
+    pub snapshot: SnapshotCounts,
+    /// What became of each row.
+    pub outcomes: Outcomes,
+    /// From the start of this invocation to its end.
+    pub elapsed_seconds: f64,
+    /// What decides the exit code besides the counts.
+    #[serde(skip)]
+    pub ending: Ending,
+}
+
+/// The input of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SnapshotCounts {
+    /// Id of the sealed snapshot.
+    pub id: String,
+    /// Sealed rows.
+    pub rows: u64,
+    /// Rows that stood in the input again alike.
+    pub repeated: u64,
+    /// Rows set aside.
+    pub rejected: u64,
+}
+
+/// The rows of a run by what became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Outcomes {
+    /// Sent since this invocation began.
+    pub sent: u64,
+    /// Sent since this invocation began, after an earlier attempt had been in doubt.
+    pub reconciled: u64,
+    /// Sent before.
+    pub duplicate: u64,
+    /// A live claim, or waiting to be reconciled.
+    pub in_progress: u64,
+    /// Waiting for another attempt.
+    pub retryable: u64,
+    /// In doubt, and only a person can decide.
+    pub held: u64,
+    /// Not sent and not tried again.
+    pub failed: u64,
+    /// Another content stands under the same key.
+    pub quarantined: u64,
+    /// The recipient does not want it.
+    pub suppressed: u64,
+    /// Served under another content version.
+    pub other_version: u64,
+    /// Not in the cohort.
+    pub outside_cohort: u64,
+    /// Only looked at.
+    pub observed: u64,
+    /// Nobody has claimed it.
+    pub never_claimed: u64,
+}
+
+impl Outcomes {
+    /// The sum, which is the number of sealed rows.
+    pub fn total(&self) -> u64 {
+        self.lines().iter().map(|line| line.count).sum()
+    }
+
+    /// Every outcome in the order of the documentation.
+    fn lines(&self) -> [Line; 13] {
+        let line = |name, count, meaning| Line { name, count, meaning };
+        [
+            line("sent", self.sent, "accepted by the provider in this run"),
+            line("reconciled", self.reconciled, "sent after an earlier attempt had been in doubt"),
+            line("duplicate", self.duplicate, "sent before, not sent again"),
+            line("in progress", self.in_progress, "claimed, or in doubt and waiting to be reconciled"),
+            line("retryable", self.retryable, "waiting for another attempt"),
+            line("held", self.held, "may have been accepted; a person must decide"),
+            line("failed", self.failed, "not sent and not tried again"),
+            line("quarantined", self.quarantined, "another content stands under the same key"),
+            line("suppressed", self.suppressed, "the recipient is on a suppression list"),
+            line("other version", self.other_version, "served under another content version"),
+            line("outside cohort", self.outside_cohort, "left to the other sender"),
+            line("observed", self.observed, "rendered and looked up, nothing sent"),
+            line("never claimed", self.never_claimed, "not begun"),
+        ]
+    }
+}
+
+struct Line {
+    name: &'static str,
+    count: u64,
+    meaning: &'static str,
+}
+
+/// How a run ended, as far as the counts do not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ending {
+    /// Of the failed rows, those that failed for another reason than the provider's refusal of one recipient.
+    pub failed_otherwise: u64,
+    /// The brake that stopped the run and how to go on, in words.
+    pub brake: Option<String>,
+    /// Whether rows that nobody claimed can still be claimed.
+    pub open: bool,
+    /// When the next row that waits is due.
+    pub next_due_at: Option<Timestamp>,
+}
+
+impl RunSummary {
+    /// The exit code: a brake is always 3, then work left is 4, then what waits for a person is 3.
+    pub fn exit(&self) -> Exit {
+        let outcomes = &self.outcomes;
+        let waits_for_a_person =
+            outcomes.held + outcomes.quarantined + self.ending.failed_otherwise + self.snapshot.rejected > 0;
+        if self.ending.brake.is_some() {
+            Exit::NeedsPerson
+        } else if self.work_left() > 0 {
+            Exit::WorkLeft
+        } else if waits_for_a_person {
+            Exit::NeedsPerson
+        } else {
+            Exit::Settled
+        }
+    }
+
+    fn work_left(&self) -> u64 {
+        let never_claimed = if self.ending.open { self.outcomes.never_claimed } else { 0 };
+        self.outcomes.in_progress + self.outcomes.retryable + never_claimed
+    }
+
+    /// What to do, most urgent first; empty where there is nothing to do.
+    fn next_steps(&self) -> Vec<String> {
+        let mut steps = Vec::new();
+        if let Some(brake) = &self.ending.brake {
+            steps.push(format!("the run was stopped by a brake: {brake}"));
+        }
+        if self.work_left() > 0 {
+            let due = self.ending.next_due_at.map(|at| format!("; the next one is due at {at:.0}")).unwrap_or_default();
+            steps.push(format!(
+                "{} still to do: run the same command again, it is always safe{due}",
+                count(self.work_left())
+            ));
+        }
+        for (state, number) in [
+            ("held", self.outcomes.held),
+            ("quarantined", self.outcomes.quarantined),
+            ("failed", self.ending.failed_otherwise),
+        ] {
+            if number > 0 {
+                let (verb, list) = (if number == 1 { "waits" } else { "wait" }, self.list_command(state));
+                steps.push(format!("{} {state} {verb} for a person: {list}", count(number)));
+            }
+        }
+        if self.snapshot.rejected > 0 {
+            steps.push(format!("{} bad rows were set aside: see the rejects file", count(self.snapshot.rejected)));
+        }
+        steps
+    }
+
+    fn list_command(&self, state: &str) -> String {
+        format!("counterfoil receipts list --week {} --state {state}", self.iso_week)
+    }
+
+    fn write_outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.outcomes.lines();
+        let shown: Vec<(&str, String, &str)> = lines
+            .iter()
+            .filter(|line| line.count > 0)
+            .map(|line| (line.name, count(line.count), line.meaning))
+            .collect();
+        let total = count(self.snapshot.rows);
+        let names = shown.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max("rows".len());
+        let numbers = shown.iter().map(|(_, number, _)| number.len()).max().unwrap_or(0).max(total.len());
+        for (name, number, meaning) in &shown {
+            writeln!(f, "  {name:names$}  {number:>numbers$}  {meaning}")?;
+        }
+        writeln!(f, "  {:-<width$}", "", width = names + 2 + numbers)?;
+        let repeated = match self.snapshot.repeated {
+            0 => String::new(),
+            repeated => format!(", {} more stood in the input again", count(repeated)),
+        };
+        writeln!(f, "  {:names$}  {total:>numbers$}  in {}{repeated}", "rows", seconds(self.elapsed_seconds))
+    }
+}
+
+impl fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (week, mode) = (self.iso_week, self.mode.as_str());
+        writeln!(f, "{} {}, week {week} ({}), {mode}", self.digest_type, self.content_version, week_dates(week))?;
+        writeln!(f, "run {}  snapshot {}", self.run_id, short(&self.snapshot.id))?;
+        writeln!(f)?;
+        self.write_outcomes(f)?;
+        writeln!(f)?;
+        let steps = self.next_steps();
+        if steps.is_empty() {
+            return writeln!(f, "nothing to do: every row is settled");
+        }
+        steps.iter().try_for_each(|step| writeln!(f, "-> {step}"))
+    }
+}
+
+/// The first 12 characters of an id.
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn mode_word<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(mode.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(outcomes: Outcomes) -> RunSummary {
+        RunSummary {
+            run_id: "1f6c0a3b9d2e4455".to_owned(),
+            iso_week: "2026-W32".parse().unwrap(),
+            digest_type: DigestType::new("weekly_activity").unwrap(),
+            content_version: ContentVersion::new("v3").unwrap(),
+            mode: Mode::Enforce,
+            snapshot: SnapshotCounts { id: "5a".repeat(32), rows: outcomes.total(), repeated: 0, rejected: 0 },
+            outcomes,
+            elapsed_seconds: 12.345,
+            ending: Ending { open: true, ..Ending::default() },
+        }
+    }
+
+    #[test]
+    fn a_settled_run_is_a_few_lines() {
+        let outcomes = Outcomes { sent: 9_998, duplicate: 2, ..Outcomes::default() };
+        insta::assert_snapshot!(summary(outcomes).to_string(), @r"
+        weekly_activity v3, week 2026-W32 (3 Aug to 9 Aug 2026), enforce
+        run 1f6c0a3b9d2e4455  snapshot 5a5a5a5a5a5a
+
+          sent        9,998  accepted by the provider in this run
+          duplicate       2  sent before, not sent again
+          -----------------
+          rows       10,000  in 12.3 s
+
+        nothing to do: every row is settled
+        ");
+    }
+
+    #[test]
+    fn a_run_with_trouble_says_what_to_do_next() {
+        let outcomes = Outcomes {
+            sent: 1,
+            reconciled: 2,
+            in_progress: 3,
+            retryable: 4,
+            held: 1,
+            failed: 6,
+            quarantined: 7,
+            never_claimed: 1_000_000,
+            ..Outcomes::default()
+        };
+        let mut summary = summary(outcomes);
+        summary.snapshot.repeated = 8;
+        summary.snapshot.rejected = 9;
+        summary.ending.failed_otherwise = 5;
+        summary.ending.next_due_at = Some("2026-08-10T06:00:00.123Z".parse().unwrap());
+        summary.ending.brake = Some("more than 1% of the rows are in conflict".to_owned());
+        insta::assert_snapshot!(summary.to_string(), @r"
+        weekly_activity v3, week 2026-W32 (3 Aug to 9 Aug 2026), enforce
+        run 1f6c0a3b9d2e4455  snapshot 5a5a5a5a5a5a
+
+          sent                   1  accepted by the provider in this run
+          reconciled             2  sent after an earlier attempt had been in doubt
+          in progress            3  claimed, or in doubt and waiting to be reconciled
+          retryable              4  waiting for another attempt
+          held                   1  may have been accepted; a person must decide
+          failed                 6  not sent and not tried again
+          quarantined            7  another content stands under the same key
+          never claimed  1,000,000  not begun
+          ------------------------
+          rows           1,000,024  in 12.3 s, 8 more stood in the input again
+
+        -> the run was stopped by a brake: more than 1% of the rows are in conflict
+        -> 1,000,007 still to do: run the same command again, it is always safe; the next one is due at 2026-08-10T06:00:00Z
+        -> 1 held waits for a person: counterfoil receipts list --week 2026-W32 --state held
+        -> 7 quarantined wait for a person: counterfoil receipts list --week 2026-W32 --state quarantined
+        -> 5 failed wait for a person: counterfoil receipts list --week 2026-W32 --state failed
+        -> 9 bad rows were set aside: see the rejects file
+        ");
+    }
+
+    #[test]
+    fn the_json_has_the_documented_members() {
+        let json = serde_json::to_string(&summary(Outcomes { sent: 1, ..Outcomes::default() })).unwrap();
+        let id = "5a".repeat(32);
+        let expected = format!(
+            "{{\"run_id\":\"1f6c0a3b9d2e4455\",\"iso_week\":\"2026-W32\",\"digest_type\":\"weekly_activity\",\
+             \"content_version\":\"v3\",\"mode\":\"enforce\",\"snapshot\":{{\"id\":\"{id}\",\"rows\":1,\"repeated\":0,\
+             \"rejected\":0}},\"outcomes\":{{\"sent\":1,\"reconciled\":0,\"duplicate\":0,\"in_progress\":0,\
+             \"retryable\":0,\"held\":0,\"failed\":0,\"quarantined\":0,\"suppressed\":0,\"other_version\":0,\
+             \"outside_cohort\":0,\"observed\":0,\"never_claimed\":0}},\"elapsed_seconds\":12.345}}"
+        );
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn exit_codes_follow_the_documented_order() {
+        let exit = |change: fn(&mut RunSummary)| {
+            let mut summary = summary(Outcomes { sent: 1, ..Outcomes::default() });
+            change(&mut summary);
+            summary.exit()
+        };
+        assert_eq!(exit(|_| {}), Exit::Settled);
+        assert_eq!(exit(|s| s.outcomes.failed = 3), Exit::Settled, "refused recipients are no alarm");
+        assert_eq!(exit(|s| s.outcomes.suppressed = 3), Exit::Settled);
+        assert_eq!(exit(|s| s.ending.failed_otherwise = 1), Exit::NeedsPerson);
+        assert_eq!(exit(|s| s.outcomes.held = 1), Exit::NeedsPerson);
+        assert_eq!(exit(|s| s.outcomes.quarantined = 1), Exit::NeedsPerson);
+        assert_eq!(exit(|s| s.snapshot.rejected = 1), Exit::NeedsPerson);
+        assert_eq!(exit(|s| s.outcomes.retryable = 1), Exit::WorkLeft);
+        assert_eq!(exit(|s| s.outcomes.never_claimed = 1), Exit::WorkLeft);
+        let closed = exit(|s| {
+            s.outcomes.never_claimed = 1;
+            s.ending.open = false;
+        });
+        assert_eq!(closed, Exit::Settled, "a run that a person closed has no work left");
+        let both = exit(|s| {
+            s.outcomes.held = 1;
+            s.outcomes.in_progress = 1;
+        });
+        assert_eq!(both, Exit::WorkLeft, "4 wins over 3");
+        let braked = exit(|s| {
+            s.outcomes.never_claimed = 1;
+            s.ending.brake = Some(String::new());
+        });
+        assert_eq!(braked, Exit::NeedsPerson, "a brake is always 3");
+    }
+}

@@ -1,0 +1,69 @@
+//! How single arguments are read. Each refusal says what is expected.
+
+use jiff::SignedDuration;
+
+use super::failure::Failure;
+use super::run::WaitChoice;
+use crate::config::quantity::{DURATION_FORM, SHARE_FORM, parse_duration, parse_share};
+use crate::identity::{ContentVersion, CustomerId, DigestType, IsoWeek, ReceiptKey, WeekSelector};
+use crate::receipt::{Reason, State};
+
+/// `last`, `current` or a week.
+pub(super) fn week(text: &str) -> Result<WeekSelector, String> {
+    text.parse().map_err(|error: crate::identity::WeekError| format!("{error}; or last, or current"))
+}
+
+/// A week by name.
+pub(super) fn exact_week(text: &str) -> Result<IsoWeek, String> {
+    text.parse().map_err(|error: crate::identity::WeekError| error.to_string())
+}
+
+/// A digest's type.
+pub(super) fn digest_type(text: &str) -> Result<DigestType, String> {
+    DigestType::new(text).map_err(|error| error.to_string())
+}
+
+/// A content version.
+pub(super) fn content_version(text: &str) -> Result<ContentVersion, String> {
+    ContentVersion::new(text).map_err(|error| error.to_string())
+}
+
+/// A customer's id. Read after the arguments were, because a usage error would repeat it.
+pub(super) fn customer_id(text: &str) -> Result<CustomerId, Failure> {
+    CustomerId::new(text).map_err(|error| Failure::refused_because(format!("--customer {error}")))
+}
+
+/// A receipt key.
+pub(super) fn receipt_key(text: &str) -> Result<ReceiptKey, String> {
+    ReceiptKey::from_hex(text).ok_or_else(|| "expected the 64 hex digits of a receipt key".to_owned())
+}
+
+/// A receipt's state.
+pub(super) fn state(text: &str) -> Result<State, String> {
+    let known = || State::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", ");
+    State::from_word(text).ok_or_else(|| format!("expected one of: {}", known()))
+}
+
+/// A receipt's reason.
+pub(super) fn reason(text: &str) -> Result<Reason, String> {
+    let known = || Reason::ALL.iter().map(|reason| reason.as_str()).collect::<Vec<_>>().join(", ");
+    Reason::from_word(text).ok_or_else(|| format!("expected one of: {}", known()))
+}
+
+/// A span of time that is not zero.
+pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
+    parse_duration(text).filter(|span| !span.is_zero()).ok_or_else(|| DURATION_FORM.to_owned())
+}
+
+/// A span of time, zero included, or `auto`.
+pub(super) fn wait(text: &str) -> Result<WaitChoice, String> {
+    if text == "auto" {
+        return Ok(WaitChoice::Auto);
+    }
+    parse_duration(text).map(WaitChoice::AtMost).ok_or_else(|| format!("{DURATION_FORM}; or auto"))
+}
+
+/// A percentage.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    parse_share(text).ok_or_else(|| SHARE_FORM.to_owned())
+}
