@@ -179,6 +179,12 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_shows_the_configuration_that_is_written() {
+        let readme = include_str!("../../README.md");
+        assert!(readme.contains(&format!("```toml\n{CONFIGURATION}```")));
+    }
+
+    #[test]
     fn the_mode_is_the_only_difference_between_the_two_configurations() {
         let enforce = CONFIGURATION.replace(OBSERVE_LINE, ENFORCE_LINE);
         let different = CONFIGURATION.lines().zip(enforce.lines()).filter(|(a, b)| a != b).count();
