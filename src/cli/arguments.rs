@@ -32,7 +32,7 @@ Examples:
 Any setting can come from the environment: COUNTERFOIL_<SECTION>__<NAME>, such as
 COUNTERFOIL_LEDGER__URL. COUNTERFOIL_KEYRING holds the keyring's text in place of its file.";
 
-/// Sends weekly digests, each customer's once, and keeps a keyed receipt for every one
+/// Send weekly digests, each customer's once, and keep a keyed receipt for every one
 ///
 /// Counterfoil sends one message per customer, ISO week, digest type and content version, and keeps one keyed
 /// receipt for each in its ledger. Whatever is retried, replayed, raced or killed, a customer gets each digest once,

@@ -12,7 +12,7 @@ use crate::config::quantity::{print_duration, print_rate};
 use crate::config::{Config, DestinationConfig, load_keyring};
 use crate::identity::keyring::Keyring;
 use crate::identity::{DigestType, IsoWeek, WeekSelector, hex_text};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, LedgerError};
 use crate::provider::{Build, kind};
 
 /// Check configuration, keyring, ledger, templates and destinations; send nothing
@@ -101,15 +101,7 @@ pub(super) async fn check(session: &Session, _: &CheckArguments) -> Result<Exit,
         Ok(keyring) => findings.push(keyring_finding(&config, keyring, session.now()?)),
         Err(error) => findings.push(Finding::fail("keyring", error)),
     }
-    let reached = match open::ledger(&config).await {
-        Ok(ledger) => {
-            ledger_findings(&config, ledger.as_ref(), keyring.as_ref().ok(), session.now()?, &mut findings).await
-        }
-        Err(failure) => {
-            findings.push(Finding::fail("ledger", format!("{:#}", failure.error)));
-            failure.exit != Exit::CouldNotRun
-        }
-    };
+    let reached = Box::pin(ledger_findings(&config, keyring.as_ref().ok(), session.now()?, &mut findings)).await;
     findings.extend(store(&config));
     findings.extend(open::check_templates(&config));
     for destination in config.destinations.values() {
@@ -146,33 +138,51 @@ fn keyring_finding(config: &Config, keyring: &Keyring, now: Timestamp) -> Findin
     }
 }
 
-/// Answers whether the ledger could be asked at all.
+/// Answers whether the ledger is within reach. One that is not there yet is, where a run would make it.
 async fn ledger_findings(
     config: &Config,
-    ledger: &dyn Ledger,
     keyring: Option<&Keyring>,
     now: Timestamp,
     findings: &mut Vec<Finding>,
 ) -> bool {
-    if let Err(error) = ledger.check_schema().await {
-        let failure = Failure::from(error);
-        findings.push(Finding::fail("ledger", format!("{:#}", failure.error)));
-        return failure.exit != Exit::CouldNotRun;
+    if let Some(file) = config.ledger.file().filter(|file| !file.exists()) {
+        findings.push(schema_to_come(config, format!("{} will be made at first use", file.display())));
+        return true;
     }
-    match ledger.now().await {
-        Ok(theirs) => findings.push(clock(theirs, now)),
-        Err(error) => {
-            findings.push(Finding::fail("ledger", format!("{:#}", Failure::from(error).error)));
-            return false;
+    match ask(config, keyring, now).await {
+        Ok(found) => {
+            findings.extend(found);
+            true
+        }
+        Err(failure) => {
+            findings.push(Finding::fail("ledger", format!("{:#}", failure.error)));
+            failure.exit != Exit::CouldNotRun
         }
     }
+}
+
+async fn ask(config: &Config, keyring: Option<&Keyring>, now: Timestamp) -> Result<Vec<Finding>, Failure> {
+    let ledger = open::ledger(config).await?;
+    match ledger.check_schema().await {
+        Err(LedgerError::Schema { found, needed, .. }) if found < needed => {
+            let text = format!("its schema is at version {found} and will be brought to {needed} by the next run");
+            return Ok(vec![schema_to_come(config, text)]);
+        }
+        checked => checked?,
+    }
+    let mut findings = vec![clock(ledger.now().await?, now)];
     if let Some(keyring) = keyring {
-        match pins(config, ledger, keyring, now).await {
-            Ok(found) => findings.extend(found),
-            Err(failure) => findings.push(Finding::fail("pins", format!("{:#}", failure.error))),
-        }
+        findings.extend(pins(config, ledger.as_ref(), keyring, now).await?);
     }
-    true
+    Ok(findings)
+}
+
+/// What a run mends by itself, unless it may not.
+fn schema_to_come(config: &Config, text: String) -> Finding {
+    if config.ledger.auto_migrate {
+        return Finding::ok("ledger", text);
+    }
+    Finding::fail("ledger", "its schema is not up to date and auto_migrate is false; run `counterfoil migrate`")
 }
 
 /// Leases are counted on the database's clock, so a difference is no danger; it confuses people.

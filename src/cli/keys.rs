@@ -179,7 +179,7 @@ async fn list(session: &Session) -> Result<Exit, Failure> {
 }
 
 async fn pins(config: &Config) -> Result<Vec<(IsoWeek, KeyPin)>, Failure> {
-    Ok(open::ledger(config).await?.key_pins().await?)
+    Ok(open::existing_ledger(config).await?.key_pins().await?)
 }
 
 #[derive(Serialize)]

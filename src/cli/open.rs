@@ -16,6 +16,15 @@ pub(super) async fn ledger(_config: &Config) -> Result<Arc<dyn Ledger>, Failure>
     Err(absent("ledger"))
 }
 
+/// The configured ledger, if there is one already: looking must not make an empty one.
+pub(super) async fn existing_ledger(config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
+    match config.ledger.file().filter(|file| !file.exists()) {
+        None => ledger(config).await,
+        Some(file) => Err(Failure::refused_because(format!("there is no ledger yet at {}", file.display()))
+            .with_hint("`counterfoil migrate` makes it, and so does the first run")),
+    }
+}
+
 /// One run, from start to summary.
 pub(super) async fn run(_config: &Config, _request: &RunRequest) -> Result<RunSummary, Failure> {
     Err(absent("engine"))

@@ -139,7 +139,7 @@ impl fmt::Display for Answer {
 async fn show(session: &Session, arguments: ShowArguments) -> Result<Exit, Failure> {
     let customer = arguments.customer.as_deref().map(customer_id).transpose()?;
     let config = session.load()?;
-    let ledger = open::ledger(&config).await?;
+    let ledger = open::existing_ledger(&config).await?;
     let key = match (arguments.key, customer, arguments.week) {
         (Some(key), _, _) => key,
         (None, Some(customer_id), Some(selector)) => {
@@ -172,7 +172,7 @@ pub(super) fn version(
 
 async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failure> {
     let config = session.load()?;
-    let ledger = open::ledger(&config).await?;
+    let ledger = open::existing_ledger(&config).await?;
     let filter = ReceiptFilter {
         iso_week: arguments.week,
         state: arguments.state,

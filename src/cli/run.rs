@@ -125,7 +125,10 @@ impl ValueEnum for ModeArgument {
     }
 }
 
-/// Sends the digests of a week, each once.
+/// Send the digests of a week, each customer's once
+///
+/// Seals the export if that has not been done, finishes earlier open runs, then claims, sends and records until
+/// everything is settled or can only wait. The summary is of the whole run, whoever worked on it.
 #[derive(Debug, Clone, Args)]
 pub struct RunArguments {
     /// The export to send (JSON Lines, plain, gzip or zstd), or the id of a sealed snapshot

@@ -82,7 +82,7 @@ fn files(mode: Mode, week: IsoWeek) -> Vec<File> {
         Mode::Enforce => CONFIGURATION.replace(OBSERVE_LINE, ENFORCE_LINE),
         _ => CONFIGURATION.to_owned(),
     };
-    let templates = bundled::FILES.iter().map(|(name, bytes)| File { name: (*name).to_owned(), bytes: bytes.to_vec() });
+    let templates = bundled::files().map(|(name, text)| File { name, bytes: text.as_bytes().to_vec() });
     let mut files = vec![
         File { name: "counterfoil.toml".to_owned(), bytes: configuration.into_bytes() },
         File { name: export_name(week), bytes: sample::export(week).into_bytes() },
@@ -176,6 +176,12 @@ mod tests {
         assert!(failure.error.to_string().ends_with("with other content: counterfoil.toml"), "{}", failure.error);
         assert_eq!(failure.exit, Exit::Refused);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_readme_shows_the_configuration_that_is_written() {
+        let readme = include_str!("../../README.md");
+        assert!(readme.contains(&format!("```toml\n{CONFIGURATION}```")));
     }
 
     #[test]

@@ -32,23 +32,19 @@ pub(super) fn checked(url: &str, directory: &Path, exposed: bool) -> Result<Secr
     Ok(SecretString::from(url))
 }
 
-fn sqlite(rest: &str, directory: &Path) -> Result<String, String> {
-    let (path, options) = rest.split_once('?').map_or((rest, None), |(path, options)| (path, Some(options)));
-    let in_memory = path.contains(":memory:") || options.is_some_and(|options| options.contains("mode=memory"));
-    if path.is_empty() || in_memory {
+/// The rest of an SQLite URL is a path and nothing else, as it stands.
+fn sqlite(path: &str, directory: &Path) -> Result<String, String> {
+    if path.is_empty() || path.contains(":memory:") {
         return Err(format!("{FORM}; a ledger must outlive the process"));
     }
-    let absolute = if path.starts_with('/') { path.to_owned() } else { joined(directory, path)? };
-    let options = options.map(|options| format!("?{options}")).unwrap_or_default();
-    Ok(format!("sqlite://{absolute}{options}"))
-}
-
-/// The path behind the directory. In a URL's path a question mark and a percent sign are written as escapes.
-fn joined(directory: &Path, path: &str) -> Result<String, String> {
-    let directory = directory.to_str().ok_or("the directory of the configuration file must have a name in UTF-8")?;
-    let directory = directory.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
-    let path = path.strip_prefix("./").unwrap_or(path);
-    Ok(format!("{}/{path}", directory.trim_end_matches('/')))
+    if path.contains('?') {
+        return Err(format!("{FORM}; an SQLite ledger takes no options"));
+    }
+    let absolute = directory.join(path.strip_prefix("./").unwrap_or(path));
+    match absolute.to_str() {
+        Some(absolute) if !absolute.contains('?') => Ok(format!("sqlite://{absolute}")),
+        _ => Err("the ledger's directory must have a name in UTF-8 without a question mark".to_owned()),
+    }
 }
 
 /// Whether others than owner and group may read a file.
@@ -70,19 +66,21 @@ mod tests {
     #[test]
     fn a_relative_sqlite_path_is_relative_to_the_file() {
         assert_eq!(at("sqlite://counterfoil.db", false).unwrap(), "sqlite:///etc/counter foil/counterfoil.db");
-        assert_eq!(at("sqlite:./a/b.db?mode=rwc", false).unwrap(), "sqlite:///etc/counter foil/a/b.db?mode=rwc");
+        assert_eq!(at("sqlite:./a/b.db", false).unwrap(), "sqlite:///etc/counter foil/a/b.db");
         assert_eq!(at("sqlite:///var/lib/c.db", false).unwrap(), "sqlite:///var/lib/c.db");
     }
 
     #[test]
-    fn a_directory_with_url_characters_keeps_its_name() {
-        let url = checked("sqlite://c.db", Path::new("/a%b?c"), false).unwrap();
-        assert_eq!(url.expose_secret(), "sqlite:///a%25b%3Fc/c.db");
+    fn a_path_is_taken_as_it_stands_and_options_are_refused() {
+        let url = checked("sqlite://c d%20.db", Path::new("/a%b"), false).unwrap();
+        assert_eq!(url.expose_secret(), "sqlite:///a%b/c d%20.db");
+        assert!(at("sqlite://c.db?mode=rwc", false).unwrap_err().contains("no options"));
+        assert!(checked("sqlite://c.db", Path::new("/a?b"), false).unwrap_err().contains("question mark"));
     }
 
     #[test]
     fn a_ledger_in_memory_is_refused() {
-        for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite://", "sqlite://x?mode=memory"] {
+        for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite://"] {
             assert!(at(url, false).unwrap_err().contains("outlive"), "{url}");
         }
     }

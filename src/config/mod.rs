@@ -1,13 +1,13 @@
 //! The configuration: file and environment read once into a validated value.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use lettre::message::Mailbox;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::identity::{ContentVersion, DigestType};
 use crate::ledger::{Mode, Rate};
@@ -73,6 +73,13 @@ pub struct LedgerConfig {
     pub url: SecretString,
     /// Whether `run` migrates.
     pub auto_migrate: bool,
+}
+
+impl LedgerConfig {
+    /// The file of an SQLite ledger; `None` where the ledger is a server.
+    pub fn file(&self) -> Option<&Path> {
+        self.url.expose_secret().strip_prefix("sqlite://").map(Path::new)
+    }
 }
 
 /// Where the keyring comes from.

@@ -1,4 +1,5 @@
 //! The program as a user meets it: output, errors, exit codes.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on should stop")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
