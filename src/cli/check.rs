@@ -103,7 +103,7 @@ pub(super) async fn check(session: &Session, _: &CheckArguments) -> Result<Exit,
     }
     let reached = Box::pin(ledger_findings(&config, keyring.as_ref().ok(), session.now()?, &mut findings)).await;
     findings.extend(store(&config));
-    findings.extend(open::check_templates(&config));
+    findings.extend(open::check_templates(&config).await);
     for destination in config.destinations.values() {
         findings.push(Box::pin(reach(&config, destination)).await);
     }

@@ -10,6 +10,7 @@ use super::output::Format;
 use crate::config::{ConfigError, KeyringSourceError};
 use crate::identity::keyring::KeyringError;
 use crate::ledger::LedgerError;
+use crate::run::{Refusal, RunError};
 use crate::snapshot::StoreError;
 
 /// The exit codes that schedulers rely on.
@@ -149,6 +150,24 @@ impl From<StoreError> for Failure {
                 Self::refused(error).with_hint("`counterfoil snapshot list` shows what is sealed")
             }
             _ => Self::refused(error),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(error: Refusal) -> Self {
+        Self::refused(error)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Refused(refusal) => refusal.into(),
+            RunError::Ledger(error) => error.into(),
+            RunError::Store(error) => error.into(),
+            RunError::Misconfigured { .. } | RunError::Internal => Self::could_not_run(error),
+            RunError::SealedRow { .. } => Self::refused(error),
         }
     }
 }

@@ -34,14 +34,14 @@ mod run;
 mod sample;
 mod snapshot;
 mod starter;
+mod stop;
 mod summary;
 mod values;
 
 use arguments::{Arguments, Command};
 pub use failure::{Exit, Failure};
 pub use output::{Format, Output};
-pub use run::{OnBadRow, RunArguments, RunRequest, Sha256Digest, SnapshotSource, WaitChoice};
-pub use summary::{Ending, Outcomes, RunSummary, SnapshotCounts};
+pub use run::{RunArguments, Sha256Digest, WaitChoice};
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
@@ -74,6 +74,8 @@ pub struct Session {
     pub environment: BTreeMap<String, String>,
     /// Where the result goes.
     pub output: Output,
+    /// No progress.
+    pub quiet: bool,
 }
 
 impl Session {
@@ -105,8 +107,12 @@ impl Session {
 
 fn execute(arguments: Arguments) -> Result<Exit, Failure> {
     let Arguments { global, command } = arguments;
-    let session =
-        Session { config: global.config, environment: variables()?, output: Output { format: global.format } };
+    let session = Session {
+        config: global.config,
+        environment: variables()?,
+        output: Output { format: global.format },
+        quiet: global.quiet,
+    };
     runtime()?.block_on(Box::pin(dispatch(&session, command)))
 }
 

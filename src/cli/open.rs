@@ -1,55 +1,179 @@
 //! Opens what a command works with, from the configuration: the one place where the command line meets the ledger,
 //! the snapshot store, the templates and the engine.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
 use super::check::Finding;
+use super::output::Format;
 use super::preview::{Preview, PreviewRequest};
-use super::snapshot::{SealRequest, Sealed};
-use super::{Failure, RunRequest, RunSummary};
-use crate::config::Config;
-use crate::ledger::Ledger;
-use crate::snapshot::Manifest;
+use super::snapshot::{SealRequest, by_prefix};
+use super::{Failure, Session, stop};
+use crate::config::{Config, load_keyring};
+use crate::digest::{Bundle, Message, ReceiptFacts};
+use crate::identity::{ContentVersion, DigestType, Identity, IsoWeek};
+use crate::ledger::{self, Ledger};
+use crate::run::{self, Progress, RunReport, RunRequest, Setup, SnapshotSource};
+use crate::snapshot::{Manifest, Row, RowChecks, SealOptions, Sealed, Store, lines, seal as seal_export};
 
 /// The configured ledger.
-pub(super) async fn ledger(_config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
-    Err(absent("ledger"))
+pub(super) async fn ledger(config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
+    Ok(ledger::open(&config.ledger.url, config.clock_offset).await?)
 }
 
 /// The configured ledger, if there is one already: looking must not make an empty one.
 pub(super) async fn existing_ledger(config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
     match config.ledger.file().filter(|file| !file.exists()) {
-        None => ledger(config).await,
         Some(file) => Err(Failure::refused_because(format!("there is no ledger yet at {}", file.display()))
             .with_hint("`counterfoil migrate` makes it, and so does the first run")),
+        None => {
+            let ledger = ledger(config).await?;
+            ledger.check_schema().await?;
+            Ok(ledger)
+        }
     }
 }
 
-/// One run, from start to summary.
-pub(super) async fn run(_config: &Config, _request: &RunRequest) -> Result<RunSummary, Failure> {
-    Err(absent("engine"))
+/// One invocation of the engine, from start to report. A first SIGINT or SIGTERM stops it gracefully.
+pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest) -> Result<RunReport, Failure> {
+    let keyring = load_keyring(&config.keyring)?;
+    let ledger = ledger(config).await?;
+    if config.ledger.auto_migrate {
+        ledger.migrate().await?;
+    } else {
+        ledger.check_schema().await?;
+    }
+    let stop = CancellationToken::new();
+    let quiet = session.quiet || session.output.format == Format::Json;
+    let setup = Setup {
+        config: Arc::new(config.clone()),
+        keyring: Arc::new(keyring),
+        ledger,
+        store: Store::open(&config.store)?,
+        stop: stop.clone(),
+        progress: Arc::new(if quiet { Progress::quiet() } else { Progress::on_stderr() }),
+    };
+    let listener = tokio::spawn(stop::on_signal(stop));
+    let report = Box::pin(run::run(request, &setup)).await;
+    listener.abort();
+    Ok(report?)
 }
 
 /// Checks an export and seals it.
-pub(super) async fn seal(_config: &Config, _request: &SealRequest) -> Result<Sealed, Failure> {
-    Err(absent("snapshot store"))
+pub(super) async fn seal(config: &Config, request: &SealRequest) -> Result<Sealed, Failure> {
+    let digest = run::digest_config(config, &request.digest_type)?;
+    let bundle = run::bundle(config, &request.digest_type, &digest.content_version)?;
+    let store = Store::open(&config.store)?;
+    let options = SealOptions {
+        on_bad_row: request.on_bad_row,
+        rejects: request.rejects.clone(),
+        expect_rows: request.expect_rows,
+        expect_sha256: request.expect_sha256.map(|digest| digest.0),
+        sealed_at: Timestamp::now(),
+    };
+    let destinations: BTreeSet<String> = config.destinations.keys().cloned().collect();
+    let file = request.file.clone();
+    let sealing = tokio::task::spawn_blocking(move || {
+        seal_export(&file, &store, &RowChecks::new(&destinations, &bundle), &options, &|_| {})
+    });
+    let sealed = sealing.await.map_err(Failure::could_not_run)?;
+    sealed.map_err(|error| run::seal_error(error).into())
 }
 
 /// Every sealed snapshot.
-pub(super) fn manifests(_config: &Config) -> Result<Vec<Manifest>, Failure> {
-    Err(absent("snapshot store"))
+pub(super) fn manifests(config: &Config) -> Result<Vec<Manifest>, Failure> {
+    if !config.store.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(Store::open(&config.store)?.list()?)
 }
 
-/// Renders the message of one customer.
-pub(super) fn preview(_config: &Config, _request: &PreviewRequest) -> Result<Preview, Failure> {
-    Err(absent("renderer"))
+/// Renders the message of one customer, as a first attempt made now would send it.
+pub(super) fn preview(config: &Config, request: &PreviewRequest) -> Result<Preview, Failure> {
+    let digest = run::digest_config(config, &request.digest_type)?;
+    let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
+    let bundle = run::bundle(config, &request.digest_type, &content_version)?;
+    let row = match &request.snapshot {
+        SnapshotSource::File(path) => row_of_export(config, &bundle, path, request)?,
+        SnapshotSource::Sealed(id) => row_of_snapshot(config, id, request)?,
+    };
+    let keyring = load_keyring(&config.keyring)?;
+    let now = Timestamp::now().checked_add(config.clock_offset).map_err(Failure::refused)?;
+    let iso_week = request.week.resolve(now, &config.time_zone).map_err(Failure::refused)?;
+    let message = rendered(&bundle, &row, &keyring, iso_week, (&request.digest_type, &content_version), now)?;
+    Ok(Preview { mime: message.to_mime(), message })
 }
 
-/// Loads every configured template bundle and renders its samples.
-pub(super) fn check_templates(_config: &Config) -> Vec<Finding> {
-    Vec::new()
+fn rendered(
+    bundle: &Bundle,
+    row: &Row,
+    keyring: &crate::identity::keyring::Keyring,
+    iso_week: IsoWeek,
+    (digest_type, content_version): (&DigestType, &ContentVersion),
+    now: Timestamp,
+) -> Result<Message, Failure> {
+    let identity = Identity { customer_id: &row.customer_id, iso_week, digest_type, content_version };
+    let key = keyring.for_week(iso_week)?.receipt_key(&identity);
+    let facts = ReceiptFacts { key, first_claimed_at: now };
+    bundle.render(row, &facts, digest_type, keyring.stable()).map_err(Failure::refused)
 }
 
-fn absent(part: &str) -> Failure {
-    Failure::could_not_run(anyhow::anyhow!("this build has no {part}"))
+/// The customer's row of an export; only that row is checked.
+fn row_of_export(config: &Config, bundle: &Bundle, path: &Path, request: &PreviewRequest) -> Result<Row, Failure> {
+    let destinations: BTreeSet<String> = config.destinations.keys().cloned().collect();
+    let checks = RowChecks::new(&destinations, bundle);
+    let found = crate::snapshot::find_row(path, &checks, &request.customer).map_err(Failure::refused)?;
+    found.ok_or_else(|| no_such_customer(&path.display().to_string()))
+}
+
+fn row_of_snapshot(config: &Config, id: &str, request: &PreviewRequest) -> Result<Row, Failure> {
+    let store = Store::open(&config.store)?;
+    let manifests = store.list()?;
+    let manifest = by_prefix(&manifests, id)?;
+    for part in (0_u32..).take(manifest.part_rows.len()) {
+        for line in lines(&store.part_of(manifest, part)?) {
+            let row = Row::from_sealed(line)
+                .map_err(|fault| Failure::refused_because(format!("{}: {}", fault.field, fault.reason)))?;
+            if row.customer_id == request.customer {
+                return Ok(row);
+            }
+        }
+    }
+    Err(no_such_customer(id))
+}
+
+fn no_such_customer(place: &str) -> Failure {
+    Failure::refused_because(format!("{place} has no row of this customer"))
+        .with_hint("ids are compared exactly, in Unicode NFC")
+}
+
+/// Loads every configured template bundle and compares it with what the ledger has pinned.
+pub(super) async fn check_templates(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (digest_type, digest) in &config.digests {
+        let subject = format!("template {digest_type} {}", digest.content_version);
+        match run::bundle(config, digest_type, &digest.content_version) {
+            Err(error) => findings.push(Finding::fail(subject, error)),
+            Ok(bundle) => match pinned_content(config, digest_type, &digest.content_version).await {
+                Some(pinned) if pinned != bundle.content_hash() => findings.push(Finding::fail(
+                    subject,
+                    "changed since it was first used; undo the change, or give the new content a version of its own",
+                )),
+                Some(_) => findings.push(Finding::ok(subject, "compiles, and is what the ledger has pinned")),
+                None => findings.push(Finding::ok(subject, "compiles; the first enforced run will pin it")),
+            },
+        }
+    }
+    findings
+}
+
+/// What is pinned of a content, where the ledger can be asked; that it cannot is a finding of its own.
+async fn pinned_content(config: &Config, digest_type: &DigestType, version: &ContentVersion) -> Option<[u8; 32]> {
+    let ledger = existing_ledger(config).await.ok()?;
+    let week = IsoWeek::of(jiff::civil::date(2000, 1, 3)).ok()?;
+    ledger.pins(week, digest_type, version).await.ok()?.content_hash
 }

@@ -8,12 +8,12 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::run::SnapshotSource;
 use super::snapshot::only_type;
 use super::values::{content_version, customer_id, digest_type, week};
 use super::{Exit, Failure, Session, open};
 use crate::digest::Message;
 use crate::identity::{ContentVersion, CustomerId, DigestType, WeekSelector};
+use crate::run::SnapshotSource;
 
 /// Show the message of one customer; send nothing
 #[derive(Debug, Args)]

@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::snapshot::only_type;
 use super::starter::{Starter, fill};
-use super::{Exit, Failure, RunRequest, RunSummary, Session, SnapshotSource, open};
+use super::{Exit, Failure, Session, open};
 use crate::config::{environment, shell_word};
 use crate::identity::WeekSelector;
 use crate::ledger::Mode;
+use crate::run::{RunReport, RunRequest, SnapshotSource};
 
 /// See it work: make a directory, send a sample into a Maildir, send it again
 ///
@@ -27,8 +29,8 @@ pub(super) struct QuickstartArguments {
 #[derive(Serialize)]
 struct Report {
     directory: String,
-    first: RunSummary,
-    second: RunSummary,
+    first: RunReport,
+    second: RunReport,
     #[serde(skip)]
     look: Vec<(String, &'static str)>,
 }
@@ -49,11 +51,13 @@ pub(super) async fn quickstart(session: &Session, arguments: &QuickstartArgument
     let clock = session.environment.get_key_value(environment::CLOCK_OFFSET);
     let environment: BTreeMap<String, String> =
         clock.map(|(name, value)| (name.clone(), value.clone())).into_iter().collect();
-    let demo = Session { config: starter.configuration(), environment, output: session.output };
+    let demo = Session { config: starter.configuration(), environment, output: session.output, quiet: true };
     let config = demo.load()?;
-    let request = RunRequest::new(SnapshotSource::File(starter.export()), WeekSelector::Explicit(starter.week));
-    let first = Box::pin(open::run(&config, &request)).await?;
-    let second = Box::pin(open::run(&config, &request)).await?;
+    let digest_type = only_type(&config, None)?;
+    let request =
+        RunRequest::new(SnapshotSource::File(starter.export()), WeekSelector::Explicit(starter.week), digest_type);
+    let first = Box::pin(open::run(&demo, &config, &request)).await?;
+    let second = Box::pin(open::run(&demo, &config, &request)).await?;
     let exit = second.exit();
     let directory = starter.directory.display().to_string();
     session.output.result(&Report { directory, first, second, look: places(&starter) })?;

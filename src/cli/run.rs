@@ -8,45 +8,14 @@ use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
 
 use super::failure::{Exit, Failure};
-use super::values::{content_version, digest_type, duration, share, wait, week};
+use super::snapshot::only_type;
+use super::values::{content_version, digest_type, duration, wait, week};
 use super::{Session, open};
+use crate::config::Config;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
-
-/// What `run` is asked to do. Nothing in here has been looked up yet; what is `None` comes from the configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunRequest {
-    /// What to send; `None` only finishes earlier open runs.
-    pub snapshot: Option<SnapshotSource>,
-    /// The week that the digests are about.
-    pub week: WeekSelector,
-    /// `None` takes the only configured type.
-    pub digest_type: Option<DigestType>,
-    /// `None` takes the type's configured version.
-    pub content_version: Option<ContentVersion>,
-    /// `None` takes `rollout.mode`.
-    pub mode: Option<Mode>,
-    /// Share of the customers, 0 to 1; `None` takes `rollout.cohort`.
-    pub cohort: Option<f64>,
-    /// What bad rows do.
-    pub on_bad_row: OnBadRow,
-    /// Where bad rows that are set aside are written.
-    pub rejects: Option<PathBuf>,
-    /// The input must have this many rows.
-    pub expect_rows: Option<u64>,
-    /// The input must have this SHA-256.
-    pub expect_sha256: Option<Sha256Digest>,
-    /// The row count may differ from the last run's.
-    pub accept_row_count: bool,
-    /// The snapshot may have served another week.
-    pub reuse_snapshot: bool,
-    /// A new deadline, counted from now, for a run that starts too late.
-    pub send_within: Option<SignedDuration>,
-    /// How long to wait for what is due later; `None` takes `run.wait`.
-    pub wait: WaitChoice,
-    /// Send although another content version of this week and type was sent.
-    pub correction: bool,
-}
+use crate::run::{RunRequest, SnapshotSource};
+use crate::snapshot::OnBadRow;
 
 /// How long a run waits for what is due later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,29 +27,6 @@ pub enum WaitChoice {
     Auto,
     /// This long; zero is not at all.
     AtMost(SignedDuration),
-}
-
-/// Where the rows come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SnapshotSource {
-    /// An export that is sealed first.
-    File(PathBuf),
-    /// A sealed snapshot: 64 lower-case hex digits, or at least the first 12 of them.
-    Id(String),
-}
-
-impl FromStr for SnapshotSource {
-    type Err = String;
-
-    /// 12 to 64 lower-case hex digits are an id; a file of such a name is written `./NAME`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_hex = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        match text.len() {
-            0 => Err("is empty".to_owned()),
-            12..=64 if is_hex => Ok(Self::Id(text.to_owned())),
-            _ => Ok(Self::File(PathBuf::from(text))),
-        }
-    }
 }
 
 /// The SHA-256 of an input, as `sha256sum` prints it.
@@ -96,14 +42,18 @@ impl FromStr for Sha256Digest {
     }
 }
 
-/// What bad rows do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum OnBadRow {
-    /// Seal nothing and name the rows
-    #[default]
-    Refuse,
-    /// Seal the others and write line and reason of these to the rejects file
-    SetAside,
+impl ValueEnum for OnBadRow {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Refuse, Self::SetAside]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Refuse => "Seal nothing and name the rows",
+            Self::SetAside => "Seal the others and write line and reason of these to the rejects file",
+        };
+        Some(PossibleValue::new(self.as_str()).help(help))
+    }
 }
 
 /// The modes that the command line offers.
@@ -172,10 +122,6 @@ pub struct RunArguments {
     #[arg(long, value_name = "MODE", value_enum, help_heading = "How")]
     pub(super) mode: Option<ModeArgument>,
 
-    /// Share of the customers, such as 5%; the others are observed [default: rollout.cohort]
-    #[arg(long, value_name = "PERCENT", value_parser = share, help_heading = "How")]
-    pub(super) cohort: Option<f64>,
-
     /// How long to wait for what is due later, such as 30m; 0s does not wait [default: run.wait]
     #[arg(long, value_name = "TIME|auto", value_parser = wait, help_heading = "How")]
     pub(super) wait: Option<WaitChoice>,
@@ -188,7 +134,7 @@ pub struct RunArguments {
     #[arg(long, requires = "snapshot", help_heading = "Guards")]
     pub(super) reuse_snapshot: bool,
 
-    /// Begin a run after its deadline and send for this long, such as 12h
+    /// Another deadline than the configured one, after the week's end; lets a run begin that would be too late
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = duration, help_heading = "Guards")]
     pub(super) send_within: Option<SignedDuration>,
 
@@ -197,75 +143,45 @@ pub struct RunArguments {
     pub(super) correction: bool,
 }
 
-impl RunRequest {
-    /// Sends a snapshot for a week; everything else as the configuration says.
-    pub fn new(snapshot: SnapshotSource, week: WeekSelector) -> Self {
-        Self {
-            snapshot: Some(snapshot),
-            week,
-            digest_type: None,
-            content_version: None,
-            mode: None,
-            cohort: None,
-            on_bad_row: OnBadRow::default(),
-            rejects: None,
-            expect_rows: None,
-            expect_sha256: None,
-            accept_row_count: false,
-            reuse_snapshot: false,
-            send_within: None,
-            wait: WaitChoice::default(),
-            correction: false,
-        }
-    }
-}
-
 /// Runs and prints the summary.
 pub(super) async fn run(session: &Session, arguments: RunArguments) -> Result<Exit, Failure> {
-    let request = arguments.into_request();
     let config = session.load()?;
-    let summary = Box::pin(open::run(&config, &request)).await?;
-    session.output.result(&summary)?;
-    Ok(summary.exit())
+    let request = arguments.into_request(&config)?;
+    let report = Box::pin(open::run(session, &config, &request)).await?;
+    session.output.result(&report)?;
+    Ok(report.exit())
 }
 
 impl RunArguments {
-    /// The request, typed.
-    pub fn into_request(self) -> RunRequest {
-        RunRequest {
+    /// The request, with what the configuration adds to it.
+    fn into_request(self, config: &Config) -> Result<RunRequest, Failure> {
+        let wait = match self.wait.unwrap_or_default() {
+            WaitChoice::Configured => config.run.wait,
+            WaitChoice::Auto => None,
+            WaitChoice::AtMost(wait) => Some(wait),
+        };
+        Ok(RunRequest {
             snapshot: self.snapshot,
             week: self.week,
-            digest_type: self.digest_type,
+            digest_type: only_type(config, self.digest_type)?,
             content_version: self.content_version,
-            mode: self.mode.map(|mode| mode.0),
-            cohort: self.cohort,
+            mode: self.mode.map_or(config.rollout.mode, |mode| mode.0),
             on_bad_row: self.on_bad_row,
             rejects: self.rejects,
             expect_rows: self.expect_rows,
-            expect_sha256: self.expect_sha256,
+            expect_sha256: self.expect_sha256.map(|digest| digest.0),
             accept_row_count: self.accept_row_count,
             reuse_snapshot: self.reuse_snapshot,
             send_within: self.send_within,
-            wait: self.wait.unwrap_or_default(),
+            wait,
             correction: self.correction,
-        }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_id_is_told_from_a_file() {
-        let id = "5a".repeat(32);
-        assert_eq!(id.parse(), Ok(SnapshotSource::Id(id.clone())));
-        assert_eq!("5a5a5a5a5a5a".parse(), Ok(SnapshotSource::Id("5a5a5a5a5a5a".to_owned())));
-        for file in ["export.jsonl", "./5a5a5a5a5a5a", "5A5A5A5A5A5A", "5a5a", &"5a".repeat(33)] {
-            assert_eq!(file.parse(), Ok(SnapshotSource::File(PathBuf::from(file))), "{file}");
-        }
-        assert!("".parse::<SnapshotSource>().is_err());
-    }
 
     #[test]
     fn a_sha256_has_64_hex_digits() {

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::layout::count;
-use super::run::{OnBadRow, Sha256Digest};
+use super::run::Sha256Digest;
 use super::values::digest_type;
 use super::{Exit, Failure, Session, open};
 use crate::config::Config;
 use crate::identity::DigestType;
-use crate::snapshot::Manifest;
+use crate::snapshot::{Manifest, OnBadRow, Sealed};
 
 /// Seal an export without running it, and look at what is sealed
 #[derive(Debug, Args)]
@@ -77,21 +77,6 @@ pub(super) struct SealRequest {
     pub(super) expect_rows: Option<u64>,
     /// The input must have this SHA-256.
     pub(super) expect_sha256: Option<Sha256Digest>,
-}
-
-/// A sealed snapshot and what sealing found this time.
-#[derive(Debug, Clone)]
-pub(super) struct Sealed {
-    /// The snapshot.
-    pub(super) manifest: Manifest,
-    /// Whether the same content had been sealed before.
-    pub(super) found: bool,
-    /// Rows that stood in this export again alike.
-    pub(super) repeated: u64,
-    /// Rows of this export that were set aside.
-    pub(super) rejected: u64,
-    /// Where those are listed.
-    pub(super) rejects: Option<PathBuf>,
 }
 
 /// Show one sealed snapshot: rows, parts, checksums

@@ -4,112 +4,11 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
-use serde::{Serialize, Serializer};
-
 use super::failure::Exit;
 use super::layout::{count, seconds, week_dates};
-use crate::identity::{ContentVersion, DigestType, IsoWeek};
-use crate::ledger::Mode;
+use serde::{Serialize, Serializer};
 
-/// The summary of a whole run, whoever worked on it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RunSummary {
-    /// Id of the run.
-    pub run_id: String,
-    /// Its week.
-    #[serde(serialize_with = "as_text")]
-    pub iso_week: IsoWeek,
-    /// Its type.
-    #[serde(serialize_with = "as_text")]
-    pub digest_type: DigestType,
-    /// Its version.
-    #[serde(serialize_with = "as_text")]
-    pub content_version: ContentVersion,
-    /// Its mode.
-    #[serde(serialize_with = "mode_word")]
-    pub mode: Mode,
-    /// What it was about.
-    pub snapshot: SnapshotCounts,
-    /// What became of each row.
-    pub outcomes: Outcomes,
-    /// From the start of this invocation to its end.
-    pub elapsed_seconds: f64,
-    /// What decides the exit code besides the counts.
-    #[serde(skip)]
-    pub ending: Ending,
-}
-
-/// The input of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SnapshotCounts {
-    /// Id of the sealed snapshot.
-    pub id: String,
-    /// Sealed rows.
-    pub rows: u64,
-    /// Rows that stood in the input again alike.
-    pub repeated: u64,
-    /// Rows set aside.
-    pub rejected: u64,
-}
-
-/// The rows of a run by what became of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Outcomes {
-    /// Sent since this invocation began.
-    pub sent: u64,
-    /// Sent since this invocation began, after an earlier attempt had been in doubt.
-    pub reconciled: u64,
-    /// Sent before.
-    pub duplicate: u64,
-    /// A live claim, or waiting to be reconciled.
-    pub in_progress: u64,
-    /// Waiting for another attempt.
-    pub retryable: u64,
-    /// In doubt, and only a person can decide.
-    pub held: u64,
-    /// Not sent and not tried again.
-    pub failed: u64,
-    /// Another content stands under the same key.
-    pub quarantined: u64,
-    /// The recipient does not want it.
-    pub suppressed: u64,
-    /// Served under another content version.
-    pub other_version: u64,
-    /// Not in the cohort.
-    pub outside_cohort: u64,
-    /// Only looked at.
-    pub observed: u64,
-    /// Nobody has claimed it.
-    pub never_claimed: u64,
-}
-
-impl Outcomes {
-    /// The sum, which is the number of sealed rows.
-    pub fn total(&self) -> u64 {
-        self.lines().iter().map(|line| line.count).sum()
-    }
-
-    /// Every outcome in the order of the documentation.
-    fn lines(&self) -> [Line; 13] {
-        let line = |name, count, meaning| Line { name, count, meaning };
-        [
-            line("sent", self.sent, "accepted by the provider in this run"),
-            line("reconciled", self.reconciled, "sent after an earlier attempt had been in doubt"),
-            line("duplicate", self.duplicate, "sent before, not sent again"),
-            line("in progress", self.in_progress, "claimed, or in doubt and waiting to be reconciled"),
-            line("retryable", self.retryable, "waiting for another attempt"),
-            line("held", self.held, "may have been accepted; a person must decide"),
-            line("failed", self.failed, "not sent and not tried again"),
-            line("quarantined", self.quarantined, "another content stands under the same key"),
-            line("suppressed", self.suppressed, "the recipient is on a suppression list"),
-            line("other version", self.other_version, "served under another content version"),
-            line("outside cohort", self.outside_cohort, "left to the other sender"),
-            line("observed", self.observed, "rendered and looked up, nothing sent"),
-            line("never claimed", self.never_claimed, "not begun"),
-        ]
-    }
-}
+use crate::run::{Outcomes, RunReport, RunSummary};
 
 struct Line {
     name: &'static str,
@@ -117,22 +16,29 @@ struct Line {
     meaning: &'static str,
 }
 
-/// How a run ended, as far as the counts do not tell.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ending {
-    /// Of the failed rows, those that failed for another reason than the provider's refusal of one recipient.
-    pub failed_otherwise: u64,
-    /// The brake that stopped the run and how to go on, in words.
-    pub brake: Option<String>,
-    /// Whether rows that nobody claimed can still be claimed.
-    pub open: bool,
-    /// When the next row that waits is due.
-    pub next_due_at: Option<Timestamp>,
+/// Every outcome in the order of the documentation.
+fn lines(outcomes: &Outcomes) -> [Line; 13] {
+    let line = |name, count, meaning| Line { name, count, meaning };
+    [
+        line("sent", outcomes.sent, "accepted by the provider in this run"),
+        line("reconciled", outcomes.reconciled, "sent after an earlier attempt had been in doubt"),
+        line("duplicate", outcomes.duplicate, "sent before, not sent again"),
+        line("in progress", outcomes.in_progress, "claimed, or in doubt and waiting to be reconciled"),
+        line("retryable", outcomes.retryable, "waiting for another attempt"),
+        line("held", outcomes.held, "may have been accepted; a person must decide"),
+        line("failed", outcomes.failed, "not sent and not tried again"),
+        line("quarantined", outcomes.quarantined, "another content stands under the same key"),
+        line("suppressed", outcomes.suppressed, "the recipient is on a suppression list"),
+        line("other version", outcomes.other_version, "served under another content version"),
+        line("outside cohort", outcomes.outside_cohort, "left to the other sender"),
+        line("observed", outcomes.observed, "rendered and looked up, nothing sent"),
+        line("never claimed", outcomes.never_claimed, "not begun"),
+    ]
 }
 
 impl RunSummary {
     /// The exit code: a brake is always 3, then work left is 4, then what waits for a person is 3.
-    pub fn exit(&self) -> Exit {
+    pub(super) fn exit(&self) -> Exit {
         let outcomes = &self.outcomes;
         let waits_for_a_person =
             outcomes.held + outcomes.quarantined + self.ending.failed_otherwise + self.snapshot.rejected > 0;
@@ -186,7 +92,7 @@ impl RunSummary {
     }
 
     fn write_outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.outcomes.lines();
+        let lines = lines(&self.outcomes);
         let shown: Vec<(&str, String, &str)> = lines
             .iter()
             .filter(|line| line.count > 0)
@@ -223,22 +129,75 @@ impl fmt::Display for RunSummary {
     }
 }
 
+impl RunReport {
+    /// The exit code of the invocation: a brake is always 3, then work left is 4, then what waits for a person is 3.
+    pub(super) fn exit(&self) -> Exit {
+        let runs = || self.main.iter().chain(&self.earlier);
+        let any = |exit: Exit| runs().any(|run| run.exit() == exit);
+        if runs().any(|run| run.ending.brake.is_some()) {
+            Exit::NeedsPerson
+        } else if self.unfinished || any(Exit::WorkLeft) {
+            Exit::WorkLeft
+        } else if !self.blocked.is_empty() || any(Exit::NeedsPerson) {
+            Exit::NeedsPerson
+        } else {
+            Exit::Settled
+        }
+    }
+}
+
+/// The documented object of the run that was asked for; earlier runs that were worked on stand in a member more.
+impl Serialize for RunReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            #[serde(flatten)]
+            main: Option<&'a RunSummary>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            earlier_runs: &'a [RunSummary],
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            blocked_runs: Vec<Blocked<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Blocked<'a> {
+            run_id: &'a str,
+            reason: &'a str,
+        }
+        let (main, earlier_runs) = match (&self.main, self.earlier.as_slice()) {
+            (Some(main), earlier) => (Some(main), earlier),
+            (None, [earlier @ .., last]) => (Some(last), earlier),
+            (None, []) => (None, &[][..]),
+        };
+        let blocked_runs = self.blocked.iter().map(|(run_id, reason)| Blocked { run_id, reason }).collect();
+        Document { main, earlier_runs, blocked_runs }.serialize(serializer)
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.main.is_none() && self.earlier.is_empty() && self.blocked.is_empty() {
+            return writeln!(f, "nothing to do: no run is open");
+        }
+        for (place, run) in self.earlier.iter().chain(&self.main).enumerate() {
+            write!(f, "{}{run}", if place == 0 { "" } else { "\n" })?;
+        }
+        self.blocked
+            .iter()
+            .try_for_each(|(run_id, reason)| writeln!(f, "-> run {} cannot be finished: {reason}", short(run_id)))
+    }
+}
+
 /// The first 12 characters of an id.
 fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
-}
-
-fn mode_word<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(mode.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::{ContentVersion, DigestType};
+    use crate::ledger::Mode;
+    use crate::run::{Ending, SnapshotCounts};
 
     fn summary(outcomes: Outcomes) -> RunSummary {
         RunSummary {

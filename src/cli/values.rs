@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::failure::Failure;
 use super::run::WaitChoice;
-use crate::config::quantity::{DURATION_FORM, SHARE_FORM, parse_duration, parse_share};
+use crate::config::quantity::{DURATION_FORM, parse_duration};
 use crate::identity::{ContentVersion, CustomerId, DigestType, IsoWeek, ReceiptKey, WeekSelector};
 use crate::receipt::{Reason, State};
 
@@ -61,9 +61,4 @@ pub(super) fn wait(text: &str) -> Result<WaitChoice, String> {
         return Ok(WaitChoice::Auto);
     }
     parse_duration(text).map(WaitChoice::AtMost).ok_or_else(|| format!("{DURATION_FORM}; or auto"))
-}
-
-/// A percentage.
-pub(super) fn share(text: &str) -> Result<f64, String> {
-    parse_share(text).ok_or_else(|| SHARE_FORM.to_owned())
 }

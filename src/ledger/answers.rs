@@ -9,11 +9,11 @@ use super::stored::{GrantRow, Moment, SettledRow, StandingRow, key, state};
 use jiff::SignedDuration;
 
 use super::{
-    ClaimAnswer, ClaimBatch, ClaimRequest, Grant, Purpose, Rate, ReceiptFilter, Reservation, Result, SettleAnswer,
-    SettleRequest,
+    ClaimAnswer, ClaimBatch, ClaimRequest, Found, Grant, Purpose, Rate, ReceiptFilter, Reservation, Result,
+    SettleAnswer, SettleRequest,
 };
 use crate::identity::ReceiptKey;
-use crate::receipt::{EventKind, Standing, State, Verdict, verdict};
+use crate::receipt::{EventKind, State, Verdict, verdict};
 
 /// The requests in key order, in which every batch touches its rows.
 pub(super) fn in_key_order<T>(items: &[T], key_of: impl Fn(&T) -> ReceiptKey) -> Vec<&T> {
@@ -57,11 +57,9 @@ pub(super) fn storable(requests: &[SettleRequest]) -> Cow<'_, [SettleRequest]> {
 }
 
 /// What stands under each of `keys`, in their order.
-pub(super) fn standings(keys: &[ReceiptKey], rows: &[StandingRow]) -> Result<Vec<Option<(Standing, i64)>>> {
-    let found = rows
-        .iter()
-        .map(|row| Ok((key(&row.granted.receipt_key)?, (row.standing()?, row.run_number))))
-        .collect::<Result<HashMap<_, _>>>()?;
+pub(super) fn standings(keys: &[ReceiptKey], rows: &[StandingRow]) -> Result<Vec<Option<Found>>> {
+    let found =
+        rows.iter().map(|row| Ok((key(&row.granted.receipt_key)?, row.found()?))).collect::<Result<HashMap<_, _>>>()?;
     Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
 }
 

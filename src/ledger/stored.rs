@@ -10,8 +10,8 @@ use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteTypeInfo, SqliteValueRef};
 use sqlx::{Decode, Encode, Postgres, Sqlite, Type};
 
 use super::{
-    DestinationNumber, EndedLease, EventRecord, ForeignCounts, Grant, KeyPin, LedgerError, Mode, NewRun, ReceiptRecord,
-    Result, Run, RunCounts, StandingPins,
+    DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, Grant, KeyPin, LedgerError, Mode, NewRun,
+    ReceiptRecord, Result, Run, RunCounts, StandingPins,
 };
 use crate::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use crate::receipt::{EventKind, Reason, Standing, State};
@@ -181,6 +181,11 @@ pub(super) struct StandingRow {
 }
 
 impl StandingRow {
+    pub(super) fn found(&self) -> Result<Found> {
+        let destination = DestinationNumber(self.granted.destination_number);
+        Ok(Found { standing: self.standing()?, run_number: self.run_number, destination })
+    }
+
     pub(super) fn standing(&self) -> Result<Standing> {
         Ok(Standing {
             fingerprint: fingerprint(&self.fingerprint)?,

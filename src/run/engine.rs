@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
-use super::guards::{self, Prepared, Refusal};
+use super::guards::{self, Refusal};
 use super::part::work_part;
 use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, observe};
 use crate::config::Config;
@@ -65,7 +65,7 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
         began,
         destinations: Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?),
         worker: random_bits(),
-        wait: request.wait.or(setup.config.run.wait),
+        wait: request.wait,
     };
     let mut report = RunReport::default();
     invocation.finish_earlier(&mut report).await?;
@@ -145,8 +145,8 @@ impl Invocation<'_> {
         });
         let wait = self.wait.unwrap_or_else(|| self.destinations.longest_lease().max(LEAST_WAIT));
         let ending = drive(&work, wait).await?;
-        if let Ending::Brake(text) = &ending {
-            work.ledger.set_brake(work.run.run_number, Some(text)).await?;
+        if ending.brake.is_some() {
+            work.ledger.set_brake(work.run.run_number, ending.brake.as_deref()).await?;
         }
         setup.progress.end();
         let counts = work.ledger.run_counts(&work.run, self.since).await?;
@@ -169,8 +169,8 @@ async fn drive(work: &Arc<Work>, wait: SignedDuration) -> Result<Ending, RunErro
     }
     while tasks.join_next().await.is_some() {}
     match outcome? {
-        true => Ok(Ending::Closed),
-        false => work.ending(),
+        true => Ok(Ending::default()),
+        false => work.ending().await,
     }
 }
 
@@ -307,15 +307,16 @@ impl Work {
         self.halt.cancel();
     }
 
-    /// Why the work ended before the run could be closed.
-    fn ending(&self) -> Result<Ending, RunError> {
+    /// How the work ended where the run could not be closed.
+    async fn ending(&self) -> Result<Ending, RunError> {
         if let Some((destination, problem)) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(RunError::Misconfigured { destination, problem });
         }
-        Ok(match self.brakes.on() {
-            Some(brake) => Ending::Brake(brake.0),
-            None if self.closed.load(Ordering::Relaxed) => Ending::Closed,
-            None => Ending::Unfinished,
+        Ok(Ending {
+            failed_otherwise: 0,
+            brake: self.brakes.on().map(|brake| brake.0),
+            open: !self.closed.load(Ordering::Relaxed),
+            next_due_at: self.ledger.next_due_at(self.run.run_number).await?,
         })
     }
 }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::engine::short;
+use super::sources;
 use super::{Clock, RunError, RunRequest, Setup, SnapshotSource};
 use crate::config::{Config, DigestConfig};
 use crate::digest::Bundle;
@@ -203,7 +204,7 @@ pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Resu
     let week = request.week.resolve(clock.now(), &config.time_zone).map_err(Refusal::Week)?;
     horizon(week, config, clock.now())?;
     let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
-    let bundle = Arc::new(super::load_bundle(config, &request.digest_type, &content_version).map_err(Refusal::from)?);
+    let bundle = Arc::new(sources::bundle(config, &request.digest_type, &content_version).map_err(Refusal::from)?);
     let week_key = setup.keyring.for_week(week).map_err(|error| Refusal::Keyring(error.to_string()))?;
     let pins = Pins {
         environment: config.environment.clone(),
@@ -212,7 +213,7 @@ pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Resu
         week_key: key_pin(week_key),
         digest_type: request.digest_type.clone(),
         content_version: content_version.clone(),
-        content_hash: *bundle.content_hash(),
+        content_hash: bundle.content_hash(),
     };
     agree(&setup.ledger.pins(week, &request.digest_type, &content_version).await?, &pins)?;
     Ok(Prepared { week, content_version, bundle, pins })
@@ -225,7 +226,7 @@ pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Resu
 pub async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
     let new = &run.new;
     digest_config(&setup.config, &new.digest_type)?;
-    let bundle = super::load_bundle(&setup.config, &new.digest_type, &new.content_version).map_err(Refusal::from)?;
+    let bundle = sources::bundle(&setup.config, &new.digest_type, &new.content_version).map_err(Refusal::from)?;
     let week_key = setup.keyring.for_week(new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?;
     let pins = Pins {
         environment: setup.config.environment.clone(),
@@ -234,7 +235,7 @@ pub async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
         week_key: key_pin(week_key),
         digest_type: new.digest_type.clone(),
         content_version: new.content_version.clone(),
-        content_hash: *bundle.content_hash(),
+        content_hash: bundle.content_hash(),
     };
     agree(&setup.ledger.pins(new.iso_week, &new.digest_type, &new.content_version).await?, &pins)?;
     Ok(Arc::new(bundle))
@@ -294,7 +295,7 @@ pub async fn open(
     setup: &Setup,
     clock: &Clock,
 ) -> Result<Opened, RunError> {
-    let snapshot = super::obtain_snapshot(request, source, &prepared.bundle, setup).await?;
+    let snapshot = sources::snapshot(request, source, &prepared.bundle, setup).await?;
     let config = &setup.config;
     let digest = digest_config(config, &request.digest_type)?;
     let end = prepared.week.end(&config.time_zone).map_err(Refusal::Week)?;

@@ -16,14 +16,16 @@ mod part;
 mod progress;
 mod report;
 mod request;
+mod sources;
 
 pub use clock::Clock;
-pub use destination::Destinations;
+pub use destination::{Destinations, build as provider_of};
 pub use engine::{Setup, run};
-pub use guards::Refusal;
+pub use guards::{Refusal, digest_config};
 pub use progress::Progress;
-pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotSummary};
-pub use request::{OnBadRow, RunRequest, SnapshotSource};
+pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts};
+pub use request::{RunRequest, SnapshotSource};
+pub use sources::{bundle, seal_error, snapshot};
 
 use crate::ledger::LedgerError;
 use crate::snapshot::StoreError;

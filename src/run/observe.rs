@@ -8,7 +8,8 @@ use jiff::Timestamp;
 
 use super::engine::Setup;
 use super::guards::{self, Prepared};
-use super::{Clock, Ending, Outcomes, RunError, RunReport, RunRequest, RunSummary, SnapshotSummary};
+use super::sources;
+use super::{Clock, Ending, Outcomes, RunError, RunReport, RunRequest, RunSummary, SnapshotCounts};
 use crate::digest::ReceiptFacts;
 use crate::identity::Identity;
 use crate::ledger::Mode;
@@ -31,16 +32,16 @@ pub async fn run(request: &RunRequest, setup: &Setup, clock: &Clock, began: Inst
     }
     let Some(source) = &request.snapshot else { return Ok(RunReport::default()) };
     let prepared = Arc::new(guards::prepare(request, setup, clock).await?);
-    let snapshot = super::obtain_snapshot(request, source, &prepared.bundle, setup).await?;
+    let snapshot = sources::snapshot(request, source, &prepared.bundle, setup).await?;
     let manifest = Arc::new(snapshot.manifest);
     let run_id =
         guards::run_id(&manifest, prepared.week, &request.digest_type, &prepared.content_version, Mode::Observe);
     setup.progress.begin(&run_id, manifest.rows);
     let mut outcomes = Outcomes::default();
-    let mut ending = Ending::Closed;
+    let mut stopped = false;
     for (part, rows) in (0_u32..).zip(&manifest.part_rows) {
         if setup.stop.is_cancelled() {
-            ending = Ending::Unfinished;
+            stopped = true;
             break;
         }
         let seen = observe_part(setup, &prepared, &manifest, part, clock.now()).await?;
@@ -52,11 +53,11 @@ pub async fn run(request: &RunRequest, setup: &Setup, clock: &Clock, began: Inst
     outcomes.never_claimed = manifest.rows.saturating_sub(outcomes.total());
     let summary = RunSummary {
         run_id,
-        iso_week: prepared.week.to_string(),
-        digest_type: request.digest_type.to_string(),
-        content_version: prepared.content_version.to_string(),
-        mode: Mode::Observe.as_str().to_owned(),
-        snapshot: SnapshotSummary {
+        iso_week: prepared.week,
+        digest_type: request.digest_type.clone(),
+        content_version: prepared.content_version.clone(),
+        mode: Mode::Observe,
+        snapshot: SnapshotCounts {
             id: manifest.id.clone(),
             rows: manifest.rows,
             repeated: snapshot.repeated,
@@ -64,8 +65,7 @@ pub async fn run(request: &RunRequest, setup: &Setup, clock: &Clock, began: Inst
         },
         outcomes,
         elapsed_seconds: began.elapsed().as_secs_f64(),
-        failed_otherwise: outcomes.failed,
-        ending,
+        ending: Ending { failed_otherwise: outcomes.failed, open: stopped, ..Ending::default() },
     };
     Ok(RunReport { main: Some(summary), ..RunReport::default() })
 }
@@ -79,7 +79,7 @@ async fn observe_part(
 ) -> Result<Seen, RunError> {
     let (setup, prepared, manifest) = (setup.clone(), Arc::clone(prepared), Arc::clone(manifest));
     tokio::task::spawn_blocking(move || {
-        let bytes = setup.store.part(&manifest, part)?;
+        let bytes = setup.store.part_of(&manifest, part)?;
         let mut seen = Seen::default();
         for line in lines(&bytes) {
             match observe_row(&setup, &prepared, line, now) {

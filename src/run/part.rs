@@ -98,7 +98,7 @@ struct Head<'a> {
 async fn keyed_rows(work: &Arc<Work>, part: u32) -> Result<Vec<KeyedRow>, RunError> {
     let work = Arc::clone(work);
     tokio::task::spawn_blocking(move || {
-        let bytes = work.store.part(&work.manifest, part)?;
+        let bytes = work.store.part_of(&work.manifest, part)?;
         lines(&bytes).map(|line| keyed_row(&work, part, line)).collect()
     })
     .await
@@ -233,6 +233,7 @@ fn destination_of(work: &Work, rows: &[KeyedRow], number: DestinationNumber) -> 
     work.route(name)
         .ok()
         .filter(|destination| destination.number == number)
+        .cloned()
         .or_else(|| work.destinations.numbered(number))
 }
 

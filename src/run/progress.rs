@@ -38,15 +38,9 @@ struct State {
 
 impl Progress {
     /// A bar where standard error is a terminal, plain lines elsewhere.
-    pub fn on_stderr(quiet: bool) -> Self {
+    pub fn on_stderr() -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        Self::new(if quiet {
-            Style::Quiet
-        } else if terminal {
-            Style::Bar
-        } else {
-            Style::Lines
-        })
+        Self::new(if terminal { Style::Bar } else { Style::Lines })
     }
 
     /// Shows nothing.

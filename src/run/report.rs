@@ -1,137 +1,89 @@
-//! What a run reports: every sealed row in exactly one outcome, and why the work ended.
+//! What a run came to: every sealed row in exactly one outcome, and how the work ended. How that is shown and which
+//! exit code it is lives with the command line.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
-use crate::ledger::{Run, RunCounts};
+use crate::identity::{ContentVersion, DigestType, IsoWeek};
+use crate::ledger::{Mode, Run, RunCounts};
 
-/// Why the work on a run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// Every row is settled and the run is closed.
-    Closed,
-    /// Stopped, or what is left is due too late to wait for.
-    Unfinished,
-    /// A brake is on; its words say how to go on.
-    Brake(String),
+/// The summary of a whole run, whoever worked on it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// Id of the run.
+    pub run_id: String,
+    /// Its week.
+    #[serde(serialize_with = "as_text")]
+    pub iso_week: IsoWeek,
+    /// Its type.
+    #[serde(serialize_with = "as_text")]
+    pub digest_type: DigestType,
+    /// Its version.
+    #[serde(serialize_with = "as_text")]
+    pub content_version: ContentVersion,
+    /// Its mode.
+    #[serde(serialize_with = "mode_word")]
+    pub mode: Mode,
+    /// What it was about.
+    pub snapshot: SnapshotCounts,
+    /// What became of each row.
+    pub outcomes: Outcomes,
+    /// From the start of this invocation to its end.
+    pub elapsed_seconds: f64,
+    /// What decides the exit code besides the counts.
+    #[serde(skip)]
+    pub ending: Ending,
 }
 
-/// The snapshot of a run.
+/// The input of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SnapshotSummary {
-    /// Its id.
+pub struct SnapshotCounts {
+    /// Id of the sealed snapshot.
     pub id: String,
     /// Sealed rows.
     pub rows: u64,
-    /// Rows that stood in the export more than once alike.
+    /// Rows that stood in the input again alike.
     pub repeated: u64,
     /// Rows set aside.
     pub rejected: u64,
 }
 
-/// Every sealed row, by what became of it; the numbers add up to the rows.
+/// The rows of a run by what became of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Outcomes {
-    /// Accepted since this invocation began.
+    /// Sent since this invocation began.
     pub sent: u64,
-    /// Accepted since this invocation began, after an earlier attempt had been in doubt.
+    /// Sent since this invocation began, after an earlier attempt had been in doubt.
     pub reconciled: u64,
-    /// Sent before this invocation began, or by another run.
+    /// Sent before.
     pub duplicate: u64,
-    /// Claimed by a live worker, or waiting to be looked up or replayed.
+    /// A live claim, or waiting to be reconciled.
     pub in_progress: u64,
     /// Waiting for another attempt.
     pub retryable: u64,
-    /// Waiting for a person: may have been accepted, and nothing can tell.
+    /// In doubt, and only a person can decide.
     pub held: u64,
     /// Not sent and not tried again.
     pub failed: u64,
-    /// In conflict: one key, two contents.
+    /// Another content stands under the same key.
     pub quarantined: u64,
-    /// The recipient is on a suppression list.
+    /// The recipient does not want it.
     pub suppressed: u64,
-    /// Left out because another version was sent.
+    /// Served under another content version.
     pub other_version: u64,
-    /// Left out because the cohort does not hold the customer.
+    /// Not in the cohort.
     pub outside_cohort: u64,
-    /// Observed only.
+    /// Only looked at.
     pub observed: u64,
-    /// Not claimed by anybody (yet).
+    /// Nobody has claimed it.
     pub never_claimed: u64,
 }
 
-/// The summary of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RunSummary {
-    /// Derived from snapshot, week, type, version and mode.
-    pub run_id: String,
-    /// `YYYY-Www`.
-    pub iso_week: String,
-    /// The type.
-    pub digest_type: String,
-    /// The version.
-    pub content_version: String,
-    /// The mode.
-    pub mode: String,
-    /// The snapshot.
-    pub snapshot: SnapshotSummary,
-    /// The rows.
-    pub outcomes: Outcomes,
-    /// Since the invocation began.
-    pub elapsed_seconds: f64,
-    /// Failed for another reason than a rejection by the provider: these wait for a person.
-    #[serde(skip)]
-    pub failed_otherwise: u64,
-    /// Why the work ended.
-    #[serde(skip)]
-    pub ending: Ending,
-}
-
-impl RunSummary {
-    /// Sums up a run from what the ledger counted.
-    pub fn of_run(run: &Run, counts: &RunCounts, ending: Ending, elapsed: Duration) -> Self {
-        let foreign = &counts.foreign;
-        let mut outcomes = Outcomes {
-            sent: counts.sent,
-            reconciled: counts.reconciled,
-            duplicate: counts.sent_before + foreign.duplicate,
-            in_progress: counts.in_progress + foreign.in_progress,
-            retryable: counts.retryable + foreign.retryable,
-            held: counts.held + foreign.held,
-            failed: counts.failed_rejected + counts.failed_other + foreign.failed,
-            quarantined: counts.quarantined + counts.conflicts + foreign.quarantined,
-            suppressed: counts.suppressed + foreign.suppressed,
-            ..Outcomes::default()
-        };
-        outcomes.never_claimed = run.new.rows.saturating_sub(outcomes.total());
-        Self {
-            run_id: run.new.run_id.clone(),
-            iso_week: run.new.iso_week.to_string(),
-            digest_type: run.new.digest_type.to_string(),
-            content_version: run.new.content_version.to_string(),
-            mode: run.new.mode.as_str().to_owned(),
-            snapshot: SnapshotSummary {
-                id: run.new.snapshot_id.clone(),
-                rows: run.new.rows,
-                repeated: run.new.repeated,
-                rejected: run.new.rejected,
-            },
-            outcomes,
-            elapsed_seconds: elapsed.as_secs_f64(),
-            failed_otherwise: counts.failed_other + foreign.failed,
-            ending,
-        }
-    }
-
-    /// Whether something of this run waits for a person.
-    pub fn needs_a_person(&self) -> bool {
-        self.outcomes.held + self.outcomes.quarantined + self.failed_otherwise + self.snapshot.rejected > 0
-    }
-}
-
 impl Outcomes {
-    /// The sum of all outcomes.
+    /// The sum, which is the number of sealed rows.
     pub fn total(&self) -> u64 {
         self.sent
             + self.reconciled
@@ -149,6 +101,55 @@ impl Outcomes {
     }
 }
 
+/// How a run ended, as far as the counts do not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ending {
+    /// Of the failed rows, those that failed for another reason than the provider's refusal of one recipient.
+    pub failed_otherwise: u64,
+    /// The brake that stopped the run and how to go on, in words.
+    pub brake: Option<String>,
+    /// Whether rows that nobody claimed can still be claimed.
+    pub open: bool,
+    /// When the next row that waits is due.
+    pub next_due_at: Option<Timestamp>,
+}
+
+impl RunSummary {
+    /// Sums up a run from what the ledger counted.
+    pub(super) fn of_run(run: &Run, counts: &RunCounts, ending: Ending, elapsed: Duration) -> Self {
+        let foreign = &counts.foreign;
+        let mut outcomes = Outcomes {
+            sent: counts.sent,
+            reconciled: counts.reconciled,
+            duplicate: counts.sent_before + foreign.duplicate,
+            in_progress: counts.in_progress + foreign.in_progress,
+            retryable: counts.retryable + foreign.retryable,
+            held: counts.held + foreign.held,
+            failed: counts.failed_rejected + counts.failed_other + foreign.failed,
+            quarantined: counts.quarantined + counts.conflicts + foreign.quarantined,
+            suppressed: counts.suppressed + foreign.suppressed,
+            ..Outcomes::default()
+        };
+        outcomes.never_claimed = run.new.rows.saturating_sub(outcomes.total());
+        Self {
+            run_id: run.new.run_id.clone(),
+            iso_week: run.new.iso_week,
+            digest_type: run.new.digest_type.clone(),
+            content_version: run.new.content_version.clone(),
+            mode: run.new.mode,
+            snapshot: SnapshotCounts {
+                id: run.new.snapshot_id.clone(),
+                rows: run.new.rows,
+                repeated: run.new.repeated,
+                rejected: run.new.rejected,
+            },
+            outcomes,
+            elapsed_seconds: elapsed.as_secs_f64(),
+            ending: Ending { failed_otherwise: counts.failed_other + foreign.failed, ..ending },
+        }
+    }
+}
+
 /// What an invocation did.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunReport {
@@ -162,19 +163,10 @@ pub struct RunReport {
     pub unfinished: bool,
 }
 
-impl RunReport {
-    /// The documented exit code: 0 all settled, 3 something waits for a person, 4 work is left. 4 wins over 3,
-    /// except that a brake is always 3.
-    pub fn exit_code(&self) -> u8 {
-        let all = || self.main.iter().chain(&self.earlier);
-        if all().any(|run| matches!(run.ending, Ending::Brake(_))) {
-            3
-        } else if self.unfinished || all().any(|run| run.ending == Ending::Unfinished) {
-            4
-        } else if !self.blocked.is_empty() || all().any(RunSummary::needs_a_person) {
-            3
-        } else {
-            0
-        }
-    }
+fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn mode_word<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(mode.as_str())
 }

@@ -1,29 +1,35 @@
 //! What a run is asked to do, as the command line or a test says it.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use jiff::SignedDuration;
 
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
+use crate::snapshot::OnBadRow;
 
 /// Where the rows come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotSource {
-    /// An export to seal.
+    /// An export that is sealed first.
     File(PathBuf),
-    /// A snapshot that is sealed already, by its id of 64 hex digits.
+    /// A sealed snapshot: 64 lower-case hex digits, or at least the first 12 of them.
     Sealed(String),
 }
 
-/// What to do with an export that holds bad rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnBadRow {
-    /// Seal nothing.
-    #[default]
-    Refuse,
-    /// Seal the good rows and list the others.
-    SetAside,
+impl FromStr for SnapshotSource {
+    type Err = String;
+
+    /// 12 to 64 lower-case hex digits are an id; a file of such a name is written `./NAME`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_hex = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match text.len() {
+            0 => Err("is empty".to_owned()),
+            12..=64 if is_hex => Ok(Self::Sealed(text.to_owned())),
+            _ => Ok(Self::File(PathBuf::from(text))),
+        }
+    }
 }
 
 /// A run as it is asked for.
@@ -57,4 +63,42 @@ pub struct RunRequest {
     pub wait: Option<SignedDuration>,
     /// Send although another version of this week and type has a run.
     pub correction: bool,
+}
+
+impl RunRequest {
+    /// Sends a snapshot for a week under enforcement; every guard on.
+    pub fn new(snapshot: SnapshotSource, week: WeekSelector, digest_type: DigestType) -> Self {
+        Self {
+            snapshot: Some(snapshot),
+            week,
+            digest_type,
+            content_version: None,
+            mode: Mode::Enforce,
+            on_bad_row: OnBadRow::default(),
+            rejects: None,
+            expect_rows: None,
+            expect_sha256: None,
+            accept_row_count: false,
+            reuse_snapshot: false,
+            send_within: None,
+            wait: None,
+            correction: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_told_from_a_file() {
+        let id = "5a".repeat(32);
+        assert_eq!(id.parse(), Ok(SnapshotSource::Sealed(id.clone())));
+        assert_eq!("5a5a5a5a5a5a".parse(), Ok(SnapshotSource::Sealed("5a5a5a5a5a5a".to_owned())));
+        for file in ["export.jsonl", "./5a5a5a5a5a5a", "5A5A5A5A5A5A", "5a5a", &"5a".repeat(33)] {
+            assert_eq!(file.parse(), Ok(SnapshotSource::File(PathBuf::from(file))), "{file}");
+        }
+        assert!("".parse::<SnapshotSource>().is_err());
+    }
 }

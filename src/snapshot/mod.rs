@@ -10,6 +10,7 @@
 mod address;
 mod checks;
 mod disk;
+mod find;
 mod input;
 mod locale;
 mod pipeline;
@@ -20,6 +21,7 @@ mod staging;
 mod store;
 
 pub use checks::{ContentCheck, RowChecks};
+pub use find::{FindError, find_row};
 pub use input::{InputError, MAX_LINE_BYTES};
 pub use row::{BadRow, Row, RowFault};
 pub use seal::{BadRows, OnBadRow, SealError, SealOptions, Sealed, seal};

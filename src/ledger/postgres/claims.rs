@@ -7,8 +7,7 @@ use crate::identity::{IsoWeek, ReceiptKey};
 use crate::ledger::answers::{self, ReadBack, claim_answers, grants, in_key_order};
 use crate::ledger::failure::Try;
 use crate::ledger::stored::{GrantRow, StandingRow};
-use crate::ledger::{ClaimAnswer, ClaimBatch, Purpose};
-use crate::receipt::Standing;
+use crate::ledger::{ClaimAnswer, ClaimBatch, Found, Purpose};
 
 /// One probe of the primary key for every key: OFFSET keeps the planner from turning the list into a join,
 /// which on a table that it knows nothing about reads the whole week for every key.
@@ -45,11 +44,7 @@ RETURNING r.receipt_key, r.grant_number, r.attempts, r.claimed_at, r.first_claim
 
 const RUN_IS_OPEN: &str = "SELECT count(*) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
 
-pub(super) async fn look(
-    ledger: &PostgresLedger,
-    week: IsoWeek,
-    keys: &[ReceiptKey],
-) -> Try<Vec<Option<(Standing, i64)>>> {
+pub(super) async fn look(ledger: &PostgresLedger, week: IsoWeek, keys: &[ReceiptKey]) -> Try<Vec<Option<Found>>> {
     let mut transaction = ledger.read().await?;
     let found = standing_rows(&mut transaction, week, keys.iter()).await?;
     transaction.commit().await?;

@@ -16,12 +16,11 @@ use sqlx::{Connection as _, FromRow, PgConnection, PgPool, Postgres, Transaction
 use super::failure::{Try, tried};
 use super::stored::Moment;
 use super::{
-    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, KeyPin, Ledger,
-    LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result, Run,
-    RunCounts, SettleAnswer, SettleRequest, StandingPins,
+    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, KeyPin,
+    Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result,
+    Run, RunCounts, SettleAnswer, SettleRequest, StandingPins,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
-use crate::receipt::Standing;
 
 mod claims;
 mod conflicts;
@@ -191,7 +190,7 @@ impl Ledger for PostgresLedger {
         tried!("destination", pace::destination(self, name, identity))
     }
 
-    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<(Standing, i64)>>> {
+    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>> {
         tried!("look", claims::look(self, week, keys))
     }
 

@@ -9,8 +9,7 @@ use crate::identity::{IsoWeek, ReceiptKey};
 use crate::ledger::answers::{self, ReadBack, claim_answers, grants, in_key_order};
 use crate::ledger::failure::Try;
 use crate::ledger::stored::{GrantRow, StandingRow};
-use crate::ledger::{ClaimAnswer, ClaimBatch, Purpose};
-use crate::receipt::Standing;
+use crate::ledger::{ClaimAnswer, ClaimBatch, Found, Purpose};
 
 /// One probe of the primary key for every key; a CROSS JOIN is never reordered.
 pub(in crate::ledger) const LOOK: &str = "
@@ -42,11 +41,7 @@ RETURNING receipt_key, grant_number, attempts, claimed_at, first_claimed_at, fir
 
 const RUN_IS_OPEN: &str = "SELECT count(*) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
 
-pub(super) async fn look(
-    ledger: &SqliteLedger,
-    week: IsoWeek,
-    keys: &[ReceiptKey],
-) -> Try<Vec<Option<(Standing, i64)>>> {
+pub(super) async fn look(ledger: &SqliteLedger, week: IsoWeek, keys: &[ReceiptKey]) -> Try<Vec<Option<Found>>> {
     let mut transaction = ledger.read().await?;
     let found = standing_rows(&mut transaction, week, keys.iter()).await?;
     transaction.commit().await?;

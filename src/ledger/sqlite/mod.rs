@@ -18,12 +18,11 @@ use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
 use super::failure::{Try, passes, tried};
 use super::stored::Moment;
 use super::{
-    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, KeyPin, Ledger,
-    LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result, Run,
-    RunCounts, SettleAnswer, SettleRequest, StandingPins,
+    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, KeyPin,
+    Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result,
+    Run, RunCounts, SettleAnswer, SettleRequest, StandingPins,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
-use crate::receipt::Standing;
 
 mod claims;
 mod conflicts;
@@ -212,7 +211,7 @@ impl Ledger for SqliteLedger {
         tried!("destination", pace::destination(self, name, identity))
     }
 
-    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<(Standing, i64)>>> {
+    async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>> {
         tried!("look", claims::look(self, week, keys))
     }
 
