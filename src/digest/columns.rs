@@ -55,13 +55,15 @@ pub(super) fn wrap(text: &str, room: usize, hang: usize) -> Vec<String> {
             used += cells;
         }
         let spaces = piece.len() - word.len();
-        if used > hang
+        // Spaces at a break go; those in front of the text are its indentation.
+        let at_break = lines.len() > 1 && used <= hang;
+        if !at_break
             && used + spaces <= room
             && let Some(line) = lines.last_mut()
         {
             line.push_str(piece.get(word.len()..).unwrap_or_default());
+            used += spaces;
         }
-        used += spaces;
     }
     for line in &mut lines {
         line.truncate(line.trim_end_matches(' ').len());
@@ -96,6 +98,12 @@ mod tests {
         let line = columns("Coffee", "-£3.20", 30, 2);
         assert_eq!(line, "Coffee                  -£3.20");
         assert_eq!(width(&line), 30);
+    }
+
+    #[test]
+    fn spaces_inside_a_line_stay_as_they_are() {
+        assert_eq!(columns("  {{ 7 *  7 }}", "1", 20, 2), "  {{ 7 *  7 }}     1");
+        assert_eq!(columns("ab cd ef", "1", 10, 2), "ab cd    1\n  ef");
     }
 
     #[test]

@@ -21,7 +21,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, Output, State, UndefinedBehavior};
 
 use super::amount::Amount;
@@ -70,6 +71,10 @@ pub(super) fn environment(images: BTreeMap<String, String>) -> Environment<'stat
         engine.remove_filter(filter);
     }
     engine.remove_global("debug");
+    // A file's last line end stays: a text part ends in one. Building fails only for delimiters, which stay as they are.
+    if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
+        engine.set_syntax(syntax);
+    }
     engine.set_undefined_behavior(UndefinedBehavior::Strict);
     // Debug information would carry values of the row into errors.
     engine.set_debug(false);
@@ -97,11 +102,12 @@ pub(super) fn environment(images: BTreeMap<String, String>) -> Environment<'stat
     engine.add_test("negative", |text: String| text.starts_with('-') && has_value(&text));
     engine.add_test("positive", |text: String| !text.starts_with('-') && has_value(&text));
     engine.add_function("columns", columns_call);
-    engine.add_function("cid", move |name: String| {
-        images
-            .get(&name)
-            .map(|id| format!("cid:{id}"))
-            .ok_or_else(|| refusal(format!("the bundle has no images/{name}")))
+    engine.add_function("cid", move |name: &str| {
+        let id = images.get(name).map(|id| format!("cid:{id}"));
+        id.ok_or_else(|| {
+            let known: Vec<&str> = images.keys().map(String::as_str).collect();
+            refusal(format!("`cid` asks for an image that is not in images/; there are: {}", known.join(", ")))
+        })
     });
     engine
 }
@@ -153,6 +159,7 @@ fn amount(text: &str, decimals: u8) -> Result<Amount, Error> {
     Amount::parse(text, decimals).map_err(|error| refusal(format!("an amount {error}")))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the engine hands keyword arguments over by value")]
 fn money(state: &State<'_, '_>, text: &str, code: &str, options: Kwargs) -> Result<String, Error> {
     let signed = options.get::<Option<bool>>("signed")?.unwrap_or(false);
     options.assert_all_used()?;
@@ -208,6 +215,7 @@ fn isolate(text: String) -> String {
     if text.chars().any(is_right_to_left) { format!("\u{2068}{text}\u{2069}") } else { text }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the engine hands keyword arguments over by value")]
 fn fill(text: &str, values: Kwargs) -> Result<String, Error> {
     let mut given = Vec::new();
     for name in values.args() {
@@ -217,10 +225,10 @@ fn fill(text: &str, values: Kwargs) -> Result<String, Error> {
     strings::fill(text, given.into_iter()).map_err(refusal)
 }
 
-fn columns_call(arguments: &[Value]) -> Result<String, Error> {
-    let (left, right, options): (String, String, Kwargs) = from_args(arguments)?;
+#[expect(clippy::needless_pass_by_value, reason = "the engine hands keyword arguments over by value")]
+fn columns_call(left: &str, right: &str, options: Kwargs) -> Result<String, Error> {
     let width = options.get::<Option<usize>>("width")?.unwrap_or(72).clamp(20, 200);
     let hang = options.get::<Option<usize>>("hang")?.unwrap_or(2);
     options.assert_all_used()?;
-    Ok(columns(&left, &right, width, hang))
+    Ok(columns(left, right, width, hang))
 }

@@ -1,5 +1,6 @@
 //! A rendered message and its bytes. The same message gives the same bytes on every attempt.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,8 +20,9 @@ pub struct InlineImage {
     pub bytes: Vec<u8>,
 }
 
-/// A message for one recipient, ready for any provider.
-#[derive(Debug, Clone)]
+/// A message for one recipient, ready for any provider. Its `Debug` form names the receipt and nothing of the
+/// customer.
+#[derive(Clone)]
 pub struct Message {
     /// Names the boundaries.
     pub key: ReceiptKey,
@@ -42,6 +44,12 @@ pub struct Message {
     pub unsubscribe_url: String,
     /// Images that the HTML part refers to.
     pub images: Arc<[InlineImage]>,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Message {

@@ -23,7 +23,7 @@ const BOUNDARY_DIGITS: usize = 24;
 
 /// The whole message.
 pub(super) fn write(message: &Message) -> Vec<u8> {
-    let headers = headers(message).to_string();
+    let headers = folded_addresses(&headers(message).to_string());
     let body = parts(message).formatted();
     [headers.as_bytes(), &body].concat()
 }
@@ -40,6 +40,19 @@ fn headers(message: &Message) -> Headers {
     headers.insert_raw(encoded("Auto-Submitted", "auto-generated".to_owned()));
     headers.set(MIME_VERSION_1_0);
     headers
+}
+
+/// Folds in front of an address where a line would pass the 76 bytes that a line with encoded words may have
+/// (RFC 2047, section 2). Unfolding gives the same value, whatever the header.
+fn folded_addresses(headers: &str) -> String {
+    let fold = |line: &str| match line.rfind(" <") {
+        Some(at) if at > 0 && line.len() > MAX_PLAIN_LINE_BYTES => {
+            let (name, address) = line.split_at(at);
+            format!("{name}\r\n{address}\r\n")
+        }
+        _ => format!("{line}\r\n"),
+    };
+    headers.split_terminator("\r\n").map(fold).collect()
 }
 
 /// A value that is ASCII and folded already.

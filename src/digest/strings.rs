@@ -61,8 +61,7 @@ pub(super) fn fill<'a>(text: &str, values: impl Iterator<Item = (&'a str, String
     let (mut out, mut rest) = (String::with_capacity(text.len() + 32), text);
     while let Some((before, behind)) = rest.split_once('{') {
         let (name, after) = behind.split_once('}').ok_or("a text has an opening brace without its end")?;
-        let (name, value) =
-            values.get_key_value(name).ok_or_else(|| format!("a text has the place {{{name}}}, which is not given"))?;
+        let (name, value) = values.get_key_value(name).ok_or_else(|| unknown_place(&values))?;
         used.insert(*name);
         out.push_str(before);
         out.push_str(value);
@@ -73,6 +72,12 @@ pub(super) fn fill<'a>(text: &str, values: impl Iterator<Item = (&'a str, String
         Some(name) => Err(format!("a text lacks the place {{{name}}}")),
         None => Ok(out),
     }
+}
+
+/// Names what is given and not the place: a template may fill a text of the row by mistake.
+fn unknown_place(values: &BTreeMap<&str, String>) -> String {
+    let given: Vec<&str> = values.keys().copied().collect();
+    format!("a text has a place in braces that is not given; given are {}", given.join(", "))
 }
 
 #[cfg(test)]
