@@ -392,7 +392,7 @@ fn bad_lines() -> Vec<Case> {
         (format!("{whole}{whole}").into_bytes(), "", "not valid JSON"),
         (format!("{whole},").into_bytes(), "", "not valid JSON"),
         (format!("{whole}\0").into_bytes(), "", "not valid JSON"),
-        (whole[..whole.len() / 2].as_bytes().to_vec(), "", "the text ends too early"),
+        (whole.as_bytes()[..whole.len() / 2].to_vec(), "", "the text ends too early"),
         (format!("\u{feff}{whole}").into_bytes(), "", "byte order mark"),
         (not_utf_8, "", "not valid UTF-8 at byte "),
         (long, "", "longer than 1048576 bytes"),
