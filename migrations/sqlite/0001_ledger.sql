@@ -8,7 +8,7 @@ CREATE TABLE ledger_identity (
     environment   TEXT    NOT NULL CHECK (environment <> ''),
     stable_check  BLOB    NOT NULL CHECK (length(stable_check) = 8),
     created_at    INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE key_pins (
     iso_week   INTEGER NOT NULL PRIMARY KEY,

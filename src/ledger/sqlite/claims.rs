@@ -100,9 +100,10 @@ async fn read_back(
     in_doubt_since: Option<Instant>,
 ) -> Try<ReadBack> {
     let mut transaction = ledger.read().await?;
+    // Right behind the transaction's instant: a moment later, an earlier claim would pass for this one.
+    let (now, in_doubt_for) = (ledger.clock(), in_doubt_since.map(|since| since.elapsed()));
     let (open,): (i64,) = rows(RUN_IS_OPEN).bind(batch.run_number).fetch_one(&mut *transaction).await?;
     let rows = standing_rows(&mut transaction, batch.iso_week, keys).await?;
-    let now = ledger.clock();
     transaction.commit().await?;
-    Ok(ReadBack { run_is_open: open == 1, now, rows, in_doubt_for: in_doubt_since.map(|since| since.elapsed()) })
+    Ok(ReadBack { run_is_open: open == 1, now, rows, in_doubt_for })
 }
