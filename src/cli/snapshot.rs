@@ -300,7 +300,16 @@ mod tests {
     #[test]
     fn sealing_tells_what_was_found_and_where_bad_rows_are_listed() {
         let rejects = Some(PathBuf::from("bad.jsonl"));
-        let sealed = Sealed { manifest: manifest("5a", 0), found: true, repeated: 0, rejected: 1, rejects };
+        let sealed = Sealed {
+            manifest: manifest("5a", 0),
+            found: true,
+            input_rows: 1_501,
+            input_sha256: String::new(),
+            repeated: 0,
+            rejected: 1,
+            first_rejected: Vec::new(),
+            rejects,
+        };
         insta::assert_snapshot!(SealReport::new(&sealed).to_string(), @r"
         5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a         1,500 rows  sealed 2026-08-10T06:00:00Z  1 set aside
         the same content had been sealed before

@@ -22,7 +22,7 @@ use crate::snapshot::Row;
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A granted row, before it is rendered.
-pub struct Granted {
+pub(super) struct Granted {
     /// The permission.
     pub claim: Claim,
     /// Its content.
@@ -33,7 +33,7 @@ pub struct Granted {
 
 /// What became of a chunk of granted rows.
 #[derive(Debug, Default)]
-pub struct ChunkEnd {
+pub(super) struct ChunkEnd {
     /// The earliest instant at which one of them wants another attempt.
     pub due_at: Option<Timestamp>,
 }
@@ -50,7 +50,7 @@ struct Ended {
 ///
 /// # Errors
 /// When the ledger fails; receipts whose outcome could not be recorded stay claimed until their lease ends.
-pub async fn send_chunk(
+pub(super) async fn send_chunk(
     work: &Arc<Work>,
     destination: &Arc<Destination>,
     part: u32,

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 
 /// A brake that is on, in words for the person who has to release it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brake(pub String);
+pub(super) struct Brake(pub String);
 
 /// Shares above which a run stops, and the floors below which they do not bite.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Share of the rows seen.
     pub max_conflicts: f64,
     /// Share of the attempts.
@@ -32,7 +32,7 @@ struct Tally {
 
 /// What an invocation has seen so far, and the brake once it is on.
 #[derive(Debug)]
-pub struct Brakes {
+pub(super) struct Brakes {
     limits: Limits,
     digest_type: String,
     tally: Mutex<Tally>,
@@ -40,13 +40,13 @@ pub struct Brakes {
 
 impl Brakes {
     /// Nothing seen yet.
-    pub fn new(limits: Limits, digest_type: &str) -> Self {
+    pub(super) fn new(limits: Limits, digest_type: &str) -> Self {
         Self { limits, digest_type: digest_type.to_owned(), tally: Mutex::default() }
     }
 
     /// Counts rows that were looked at and the conflicts among them; answers how many of these conflicts may be
     /// recorded before the brake is on.
-    pub fn conflicts(&self, rows: usize, conflicts: usize) -> usize {
+    pub(super) fn conflicts(&self, rows: usize, conflicts: usize) -> usize {
         let mut tally = self.lock();
         tally.rows += rows as u64;
         let limit = limit(self.limits.max_conflicts, tally.rows, CONFLICTS_FLOOR);
@@ -65,7 +65,7 @@ impl Brakes {
     }
 
     /// Counts attempts whose outcome is known and the permanent rejections among them.
-    pub fn rejections(&self, attempts: usize, rejected: usize) {
+    pub(super) fn rejections(&self, attempts: usize, rejected: usize) {
         let mut tally = self.lock();
         tally.attempts += attempts as u64;
         tally.rejected += rejected as u64;
@@ -82,7 +82,7 @@ impl Brakes {
     }
 
     /// The brake, once it is on.
-    pub fn on(&self) -> Option<Brake> {
+    pub(super) fn on(&self) -> Option<Brake> {
         self.lock().on.clone()
     }
 

@@ -20,7 +20,7 @@ use crate::receipt::{Policy, Replay};
 const PAUSE_READING: Duration = Duration::from_secs(1);
 
 /// A configured destination, ready to send.
-pub struct Destination {
+pub(super) struct Destination {
     /// Its configuration.
     pub config: DestinationConfig,
     /// The adapter behind it.
@@ -64,7 +64,7 @@ impl Destination {
     }
 
     /// The rules that decide over an outcome here.
-    pub fn policy(&self, deadline: Timestamp) -> Policy {
+    pub(super) fn policy(&self, deadline: Timestamp) -> Policy {
         Policy {
             capabilities: self.provider.capabilities(),
             on_ambiguous: self.config.on_ambiguous,
@@ -78,7 +78,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the ledger fails.
-    pub async fn admit(
+    pub(super) async fn admit(
         &self,
         count: usize,
         ledger: &dyn Ledger,
@@ -104,7 +104,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the ledger fails.
-    pub async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
+    pub(super) async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
         ledger.pause(&self.config.name, until).await?;
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = Pause::default();
         Ok(())
@@ -159,7 +159,7 @@ fn most_claims(config: &DestinationConfig, provider: &dyn Provider, max_in_fligh
 }
 
 /// Sleeps; `false` when stopped meanwhile.
-pub async fn sleep(wait: Duration, stop: &CancellationToken) -> bool {
+pub(super) async fn sleep(wait: Duration, stop: &CancellationToken) -> bool {
     if wait.is_zero() {
         return !stop.is_cancelled();
     }
@@ -177,7 +177,7 @@ impl Destinations {
     ///
     /// # Errors
     /// Settings that a provider does not take, or a ledger that fails.
-    pub async fn open(config: &Config, ledger: &dyn Ledger) -> Result<Self, RunError> {
+    pub(super) async fn open(config: &Config, ledger: &dyn Ledger) -> Result<Self, RunError> {
         let mut all = BTreeMap::new();
         for (name, destination) in &config.destinations {
             all.insert(name.clone(), Arc::new(Destination::open(destination, config, ledger).await?));
@@ -186,17 +186,17 @@ impl Destinations {
     }
 
     /// The destination with this name.
-    pub fn get(&self, name: &str) -> Option<&Arc<Destination>> {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Destination>> {
         self.0.get(name)
     }
 
     /// The destination that receipts refer to by this number.
-    pub fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
+    pub(super) fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
         self.0.values().find(|destination| destination.number == number).cloned()
     }
 
     /// The longest lease of all, which part leases take too.
-    pub fn longest_lease(&self) -> jiff::SignedDuration {
+    pub(super) fn longest_lease(&self) -> jiff::SignedDuration {
         self.0.values().map(|destination| destination.config.lease).max().unwrap_or(jiff::SignedDuration::from_mins(5))
     }
 }

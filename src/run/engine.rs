@@ -155,7 +155,7 @@ impl Invocation<'_> {
 }
 
 /// The first digits of a run's id, as logs show it.
-pub fn short(run_id: &str) -> &str {
+pub(super) fn short(run_id: &str) -> &str {
     run_id.get(..12).unwrap_or(run_id)
 }
 
@@ -226,7 +226,7 @@ fn random_bits() -> i64 {
 }
 
 /// A run while this process works on it.
-pub struct Work {
+pub(super) struct Work {
     /// The run as the ledger has it.
     pub run: Run,
     /// What renders its rows.
@@ -261,12 +261,12 @@ pub struct Work {
 
 impl Work {
     /// The run's id as logs show it.
-    pub fn run_id(&self) -> &str {
+    pub(super) fn run_id(&self) -> &str {
         short(&self.run.new.run_id)
     }
 
     /// An even number in `0.0..1.0`.
-    pub fn random(&self) -> f64 {
+    pub(super) fn random(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits are what a float holds exactly")]
         let fraction = (random_bits().cast_unsigned() >> 11) as f64 / (1_u64 << 53) as f64;
         fraction
@@ -276,7 +276,7 @@ impl Work {
     ///
     /// # Errors
     /// A name that is not configured (any more).
-    pub fn route(&self, name: Option<&str>) -> Result<&Arc<Destination>, RunError> {
+    pub(super) fn route(&self, name: Option<&str>) -> Result<&Arc<Destination>, RunError> {
         let name = name.unwrap_or(&self.default_destination);
         let unknown = || {
             Refusal::Configuration(format!(
@@ -288,7 +288,7 @@ impl Work {
     }
 
     /// Whether nothing new may be claimed: a stop, a brake, or a closed run.
-    pub fn must_stop(&self) -> bool {
+    pub(super) fn must_stop(&self) -> bool {
         if self.brakes.on().is_some() {
             self.halt.cancel();
         }
@@ -296,13 +296,13 @@ impl Work {
     }
 
     /// The run was closed while we worked on it.
-    pub fn run_was_closed(&self) {
+    pub(super) fn run_was_closed(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.halt.cancel();
     }
 
     /// A destination refused us as a whole: stop.
-    pub fn misconfigured(&self, destination: &str, problem: String) {
+    pub(super) fn misconfigured(&self, destination: &str, problem: String) {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((destination.to_owned(), problem));
         self.halt.cancel();
     }

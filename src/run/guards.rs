@@ -161,7 +161,7 @@ pub enum Refusal {
 }
 
 /// What is known before the snapshot is sealed.
-pub struct Prepared {
+pub(super) struct Prepared {
     /// The week that was chosen.
     pub week: IsoWeek,
     /// The version that is sent.
@@ -173,7 +173,7 @@ pub struct Prepared {
 }
 
 /// A run that may begin.
-pub struct Opened {
+pub(super) struct Opened {
     /// As the ledger has it.
     pub run: Run,
     /// What renders its rows.
@@ -198,13 +198,13 @@ pub fn digest_config<'a>(config: &'a Config, digest_type: &DigestType) -> Result
 ///
 /// # Errors
 /// The first guard that refuses.
-pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Result<Prepared, RunError> {
+pub(super) async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Result<Prepared, RunError> {
     let config = &setup.config;
     let digest = digest_config(config, &request.digest_type)?;
     let week = request.week.resolve(clock.now(), &config.time_zone).map_err(Refusal::Week)?;
     horizon(week, config, clock.now())?;
     let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
-    let bundle = Arc::new(sources::bundle(config, &request.digest_type, &content_version).map_err(Refusal::from)?);
+    let bundle = Arc::new(sources::bundle(config, &request.digest_type, &content_version)?);
     let week_key = setup.keyring.for_week(week).map_err(|error| Refusal::Keyring(error.to_string()))?;
     let pins = Pins {
         environment: config.environment.clone(),
@@ -223,10 +223,10 @@ pub async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) -> Resu
 ///
 /// # Errors
 /// The first guard that refuses.
-pub async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
+pub(super) async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
     let new = &run.new;
     digest_config(&setup.config, &new.digest_type)?;
-    let bundle = sources::bundle(&setup.config, &new.digest_type, &new.content_version).map_err(Refusal::from)?;
+    let bundle = sources::bundle(&setup.config, &new.digest_type, &new.content_version)?;
     let week_key = setup.keyring.for_week(new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?;
     let pins = Pins {
         environment: setup.config.environment.clone(),
@@ -249,7 +249,7 @@ fn key_pin(key: &WeekKey) -> KeyPin {
 ///
 /// # Errors
 /// The first pin that disagrees.
-pub fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal> {
+pub(super) fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal> {
     if let Some(pinned) = standing.environment.as_ref().filter(|pinned| **pinned != ours.environment) {
         return Err(Refusal::Environment { pinned: pinned.clone(), configured: ours.environment.clone() });
     }
@@ -288,7 +288,7 @@ fn horizon(week: IsoWeek, config: &Config, now: Timestamp) -> Result<(), RunErro
 ///
 /// # Errors
 /// The first guard that refuses; nothing was claimed.
-pub async fn open(
+pub(super) async fn open(
     request: &RunRequest,
     source: &SnapshotSource,
     prepared: Prepared,
@@ -346,17 +346,16 @@ async fn guard_new_run(
         return Err(refusal.into());
     }
     let ledger = &setup.ledger;
-    if let Some(last) = ledger.last_enforced_run(&new.digest_type).await?.filter(|_| !request.accept_row_count) {
-        if !row_count_fits(new.rows, last.new.rows, digest.max_row_change) {
-            let refusal = Refusal::RowCount {
-                rows: new.rows,
-                last: last.new.rows,
-                digest_type: new.digest_type.clone(),
-                week: last.new.iso_week,
-                allowed: digest.max_row_change * 100.0,
-            };
-            return Err(refusal.into());
-        }
+    let last = ledger.last_enforced_run(&new.digest_type).await?.filter(|_| !request.accept_row_count);
+    if let Some(last) = last.filter(|last| !row_count_fits(new.rows, last.new.rows, digest.max_row_change)) {
+        let refusal = Refusal::RowCount {
+            rows: new.rows,
+            last: last.new.rows,
+            digest_type: new.digest_type.clone(),
+            week: last.new.iso_week,
+            allowed: digest.max_row_change * 100.0,
+        };
+        return Err(refusal.into());
     }
     let used = ledger.runs_of_snapshot(&new.snapshot_id).await?;
     if let Some(other) = used.iter().find(|run| run.new.iso_week != new.iso_week).filter(|_| !request.reuse_snapshot) {
@@ -384,7 +383,7 @@ fn one_version_a_week(new: &NewRun, same_week: &[Run]) -> Result<(), Refusal> {
             run: short(&open.new.run_id).to_owned(),
         });
     }
-    match others().last().filter(|_| !new.correction) {
+    match others().next_back().filter(|_| !new.correction) {
         Some(closed) => Err(Refusal::OtherVersion {
             week: new.iso_week,
             digest_type: new.digest_type.clone(),
@@ -395,7 +394,7 @@ fn one_version_a_week(new: &NewRun, same_week: &[Run]) -> Result<(), Refusal> {
 }
 
 /// The id of a run: the first 16 bytes of SHA-256 over snapshot, week, type, version and mode, in hex.
-pub fn run_id(
+pub(super) fn run_id(
     manifest: &Manifest,
     week: IsoWeek,
     digest_type: &DigestType,

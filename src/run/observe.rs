@@ -26,7 +26,12 @@ struct Seen {
 ///
 /// # Errors
 /// The guards of any run, or a ledger or store that fails.
-pub async fn run(request: &RunRequest, setup: &Setup, clock: &Clock, began: Instant) -> Result<RunReport, RunError> {
+pub(super) async fn run(
+    request: &RunRequest,
+    setup: &Setup,
+    clock: &Clock,
+    began: Instant,
+) -> Result<RunReport, RunError> {
     for open in setup.ledger.open_runs().await? {
         tracing::warn!(run = super::engine::short(&open.new.run_id), week = %open.new.iso_week, "an open run; observing finishes nothing");
     }

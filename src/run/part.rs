@@ -63,7 +63,7 @@ impl Pass {
 ///
 /// # Errors
 /// When ledger, store or a destination fails; the part is then left to its lease.
-pub async fn work_part(work: &Arc<Work>, part: u32) -> Result<(), RunError> {
+pub(super) async fn work_part(work: &Arc<Work>, part: u32) -> Result<(), RunError> {
     let rows = keyed_rows(work, part).await?;
     let mut pass = Pass::new();
     let seen = rows.len();
