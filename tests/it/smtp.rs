@@ -315,6 +315,22 @@ async fn a_refused_recipient_costs_a_reset_and_no_connection() {
 }
 
 #[tokio::test]
+async fn a_connection_that_cannot_be_reset_is_replaced() {
+    for act in [Act::Say("500 5.5.2 what\r\n"), Act::SayAndClose("")] {
+        let server = Server::start(PIPELINED, move |moment| match (moment.connection, moment.point) {
+            (0, Point::Rcpt) => Act::Say("550 5.1.1 no such user\r\n"),
+            (0, Point::Rset) => act.clone(),
+            _ => Act::Go,
+        })
+        .await;
+        let provider = clear(server.port);
+        assert_eq!(send(&*provider, &message(1)).await, rejected("550 5.1.1", "no such user"));
+        assert_eq!(send(&*provider, &message(2)).await, accepted("Q1-0"));
+        assert_eq!(send(&*provider, &message(3)).await, accepted("Q1-1"));
+    }
+}
+
+#[tokio::test]
 async fn an_idle_connection_that_died_is_replaced_without_doubt() {
     type Dying = fn(Moment) -> Act;
     let hung_up: Dying = |moment| match (moment.connection, moment.point) {

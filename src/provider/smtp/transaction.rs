@@ -31,7 +31,7 @@ impl Connection {
         permitted: impl Fn() -> bool + Send,
         dot_limit: Duration,
     ) -> Result<Ended, Failure> {
-        if self.condition == Condition::NeedsReset {
+        if std::mem::replace(&mut self.condition, Condition::Spent) == Condition::NeedsReset {
             self.expect(Step::Reset, "RSET\r\n", 250).await?;
         }
         self.condition = Condition::Clean;
@@ -70,11 +70,7 @@ impl Connection {
         // The reply to `DATA` is on its way too. A server that now waits for a message without a recipient is left
         // alone; one that refuses it is ready for the next message.
         if matches!(failure.trouble, Trouble::Refused(_))
-            && self
-                .wire
-                .reply()
-                .await
-                .is_ok_and(|data| data.code != 421 && (data.is_transient() || data.is_permanent()))
+            && self.wire.reply().await.is_ok_and(|data| data.leaves_channel_open())
         {
             self.keep_after(&failure);
         }
@@ -85,18 +81,15 @@ impl Connection {
     async fn reply_after(&mut self, written: &Result<(), Trouble>) -> Result<Reply, Trouble> {
         match written {
             Ok(()) => self.wire.reply().await,
-            Err(trouble) => match self.wire.has_unread().await {
-                true => self.wire.reply().await.map_err(|_| trouble.clone()),
-                false => Err(trouble.clone()),
-            },
+            Err(trouble) if self.wire.has_unread().await => self.wire.reply().await.map_err(|_| trouble.clone()),
+            Err(trouble) => Err(trouble.clone()),
         }
     }
 
     /// A connection on which the server refused something in due form goes on.
     fn keep_after(&mut self, failure: &Failure) {
         if let Trouble::Refused(reply) = &failure.trouble
-            && reply.code != 421
-            && (reply.is_transient() || reply.is_permanent())
+            && reply.leaves_channel_open()
         {
             self.condition = Condition::NeedsReset;
         }
