@@ -14,14 +14,18 @@ use counterfoil::ledger::Lease;
 use counterfoil::provider::{Build, Outgoing, Provider, kind};
 use counterfoil::receipt::{Outcome, Replay, RetryAfter};
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
 mod server;
 
 use server::{Act, Moment, Point, Protection, Seen, Server, self_signed};
 
-/// Long enough for any answer on loopback, short enough to wait for where none comes.
-const SHORT: Duration = Duration::from_millis(300);
+/// The time limit where an answer comes.
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// The time limit where none comes.
+const IMPATIENT: Duration = Duration::from_secs(1);
 
 const PLAIN: &[&str] = &["SIZE 100000000", "8BITMIME"];
 const PIPELINED: &[&str] = &["PIPELINING", "SIZE 100000000", "8BITMIME", "DSN"];
@@ -57,8 +61,13 @@ fn build(settings: &str, send_timeout: Duration, directory: &Path) -> Box<dyn Pr
 
 /// In the clear, which is allowed on loopback.
 fn clear(port: u16) -> Box<dyn Provider> {
-    let settings = format!("host = '127.0.0.1'\nport = {port}\ntls = 'none'\ncommand_timeout = '300ms'");
-    build(&settings, SHORT, Path::new("."))
+    clear_within(PATIENT, port)
+}
+
+fn clear_within(limit: Duration, port: u16) -> Box<dyn Provider> {
+    let limit_seconds = limit.as_secs();
+    let settings = format!("host = '127.0.0.1'\nport = {port}\ntls = 'none'\ncommand_timeout = '{limit_seconds}s'");
+    build(&settings, limit, Path::new("."))
 }
 
 async fn send(provider: &dyn Provider, message: &Message) -> Outcome {
@@ -72,8 +81,9 @@ async fn send_under(provider: &dyn Provider, message: &Message, lease: Duration)
 
 /// The outcome where the server does `act` at `point` and is good otherwise.
 async fn outcome_of(offers: &'static [&'static str], point: Point, act: Act) -> Outcome {
+    let limit = if act.leaves_waiting() { IMPATIENT } else { PATIENT };
     let server = Server::start(offers, move |moment| if moment.point == point { act.clone() } else { Act::Go }).await;
-    send(&*clear(server.port), &message(1)).await
+    send(&*clear_within(limit, server.port), &message(1)).await
 }
 
 fn good(_: Moment) -> Act {
@@ -158,9 +168,9 @@ async fn each_point_of_failure_has_its_outcome() {
         (Point::Dot, Act::Go, accepted("Q0-0")),
     ];
     for offers in [PLAIN, PIPELINED] {
-        for (point, act, expected) in &table {
-            let outcome = outcome_of(offers, *point, act.clone()).await;
-            assert_eq!(&outcome, expected, "{point:?} {act:?} with {offers:?}");
+        let outcomes = table.iter().map(|(point, act, _)| outcome_of(offers, *point, act.clone()));
+        for (outcome, (point, act, expected)) in join_all(outcomes).await.iter().zip(&table) {
+            assert_eq!(outcome, expected, "{point:?} {act:?} with {offers:?}");
         }
     }
 }
@@ -183,9 +193,10 @@ async fn what_concerns_every_message_alike_stops_the_run() {
 
 #[tokio::test]
 async fn no_connection_is_certainly_not_accepted() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    // Bound, so that nobody else takes the port, but not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     let provider = clear(port);
     assert_eq!(send(&*provider, &message(1)).await, unavailable("connect"));
     assert!(provider.check().await.unwrap_err().starts_with("connect: "));
@@ -227,7 +238,8 @@ async fn a_server_that_stops_reading_is_certainly_not_accepted() {
         _ => Act::Go,
     };
     let server = Server::start(PLAIN, hang).await;
-    assert_eq!(send(&*clear(server.port), &large_message()).await, unavailable("timeout_at_body"));
+    let provider = clear_within(IMPATIENT, server.port);
+    assert_eq!(send(&*provider, &large_message()).await, unavailable("timeout_at_body"));
 }
 
 #[tokio::test]
@@ -303,6 +315,22 @@ async fn a_refused_recipient_costs_a_reset_and_no_connection() {
 }
 
 #[tokio::test]
+async fn a_connection_that_cannot_be_reset_is_replaced() {
+    for act in [Act::Say("500 5.5.2 what\r\n"), Act::SayAndClose("")] {
+        let server = Server::start(PIPELINED, move |moment| match (moment.connection, moment.point) {
+            (0, Point::Rcpt) => Act::Say("550 5.1.1 no such user\r\n"),
+            (0, Point::Rset) => act.clone(),
+            _ => Act::Go,
+        })
+        .await;
+        let provider = clear(server.port);
+        assert_eq!(send(&*provider, &message(1)).await, rejected("550 5.1.1", "no such user"));
+        assert_eq!(send(&*provider, &message(2)).await, accepted("Q1-0"));
+        assert_eq!(send(&*provider, &message(3)).await, accepted("Q1-1"));
+    }
+}
+
+#[tokio::test]
 async fn an_idle_connection_that_died_is_replaced_without_doubt() {
     type Dying = fn(Moment) -> Act;
     let hung_up: Dying = |moment| match (moment.connection, moment.point) {
@@ -320,7 +348,8 @@ async fn an_idle_connection_that_died_is_replaced_without_doubt() {
     for offers in [PLAIN, PIPELINED] {
         for dying in [hung_up, said_goodbye, fell_silent] {
             let mut server = Server::start(offers, dying).await;
-            let provider = clear(server.port);
+            let is_silent = std::ptr::fn_addr_eq(dying, fell_silent);
+            let provider = clear_within(if is_silent { IMPATIENT } else { PATIENT }, server.port);
             assert_eq!(send(&*provider, &message(1)).await, accepted("Q0-0"));
             if std::ptr::fn_addr_eq(dying, hung_up) {
                 server.until_closed().await;
@@ -372,8 +401,7 @@ async fn a_lease_that_is_too_short_from_the_beginning_connects_to_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_at_once_share_sixteen_connections() {
     let mut server = Server::start(PIPELINED, good).await;
-    let settings = format!("host = '127.0.0.1'\nport = {}\ntls = 'none'", server.port);
-    let provider = build(&settings, Duration::from_secs(60), Path::new("."));
+    let provider = clear(server.port);
     let outcomes: Vec<_> = futures_util::stream::iter(0..480)
         .map(|number| {
             let provider = &provider;
@@ -412,8 +440,8 @@ impl Protected {
     }
 
     fn provider(&self, settings: &str) -> Box<dyn Provider> {
-        let settings = format!("host = 'localhost'\nport = {}\ncommand_timeout = '5s'\n{settings}", self.server.port);
-        build(&settings, Duration::from_secs(5), self.home.path())
+        let settings = format!("host = 'localhost'\nport = {}\n{settings}", self.server.port);
+        build(&settings, PATIENT, self.home.path())
     }
 }
 
@@ -453,7 +481,10 @@ async fn implicit_tls_and_auth_login_work_too() {
 async fn a_certificate_that_nobody_vouches_for_ends_the_connection() {
     for implicit in [false, true] {
         let mut there = Protected::start(implicit, &["STARTTLS"], good).await;
-        let provider = there.provider(if implicit { "tls = 'implicit'" } else { "" });
+        let (_, another) = self_signed();
+        fs::write(there.home.path().join("ca.pem"), another).unwrap();
+        let tls = if implicit { "implicit" } else { "starttls" };
+        let provider = there.provider(&format!("tls = '{tls}'\nca_file = 'ca.pem'"));
         assert_eq!(send(&*provider, &message(1)).await, unavailable("tls_certificate"));
         assert!(messages(there.server.until_closed().await).is_empty());
         let problem = provider.check().await.unwrap_err();

@@ -20,7 +20,7 @@ use crate::identity::ReceiptKey;
 const AT_REST: Duration = Duration::from_secs(2);
 
 /// The name of a message's file: `<seconds of the first claim>.<receipt key>.counterfoil`.
-pub(super) fn file_name(key: &ReceiptKey, first_claimed_at: Timestamp) -> String {
+fn file_name(key: &ReceiptKey, first_claimed_at: Timestamp) -> String {
     format!("{}.{key}.counterfoil", first_claimed_at.as_second())
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Folder {
 struct Listing {
     changed_at: SystemTime,
     taken_at: SystemTime,
-    names: HashSet<String>,
+    keys: HashSet<ReceiptKey>,
 }
 
 impl Folder {
@@ -90,11 +90,18 @@ impl Folder {
         &self.path
     }
 
-    /// Makes sure that exactly one file stands under `name`, on the disk. `permitted` is asked as the last act
-    /// before the file gets its name.
-    pub(super) fn deliver(&self, name: &str, mime: &[u8], permitted: impl Fn() -> bool) -> Result<Delivery, Trouble> {
-        if let Some(standing) = self.standing(name)? {
-            return Ok(standing);
+    /// Makes sure that exactly one file stands for `key`, on the disk. `permitted` is asked as the last act before
+    /// the file gets its name.
+    pub(super) fn deliver(
+        &self,
+        key: &ReceiptKey,
+        first_claimed_at: Timestamp,
+        mime: &[u8],
+        permitted: impl Fn() -> bool,
+    ) -> Result<Delivery, Trouble> {
+        let name = &file_name(key, first_claimed_at);
+        if self.stands(key, name)? {
+            return Ok(Delivery::Stands { name: name.clone() });
         }
         let written = match self.write(name, mime) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -114,26 +121,26 @@ impl Folder {
             Err(refused) => return Err(Trouble::before(refused.error)),
         }
         self.new_sync.sync().map_err(Trouble::syncing)?;
-        Ok(Delivery::Stands { name: name.to_owned() })
+        Ok(Delivery::Stands { name: name.clone() })
     }
 
-    /// The delivery that an earlier attempt made, whether or not a reader has taken it since. It is synced again,
+    /// Whether an earlier attempt's file stands, whether or not a reader has taken it since. It is synced again,
     /// since that attempt may have died before it did so. `new` is looked at first: a reader moves from `new` to
     /// `cur`, so that looking the other way round could miss it.
-    fn standing(&self, name: &str) -> Result<Option<Delivery>, Trouble> {
+    fn stands(&self, key: &ReceiptKey, name: &str) -> Result<bool, Trouble> {
         let sync = if self.new.join(name).try_exists().map_err(Trouble::before)? {
             &self.new_sync
-        } else if self.is_read(name).map_err(Trouble::before)? {
+        } else if self.is_read(key).map_err(Trouble::before)? {
             &self.cur_sync
         } else {
-            return Ok(None);
+            return Ok(false);
         };
         sync.sync().map_err(Trouble::syncing)?;
-        Ok(Some(Delivery::Stands { name: name.to_owned() }))
+        Ok(true)
     }
 
-    /// Whether `cur` holds the name, with whatever flags behind it.
-    fn is_read(&self, name: &str) -> io::Result<bool> {
+    /// Whether `cur` holds the key's file, with whatever flags behind its name.
+    fn is_read(&self, key: &ReceiptKey) -> io::Result<bool> {
         let changed_at = match fs::metadata(&self.cur) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             other => other?.modified()?,
@@ -141,9 +148,9 @@ impl Folder {
         let mut listing = self.read_mail.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = match listing.take().filter(|listing| listing.still_true(changed_at)) {
             Some(listing) => listing,
-            None => Listing { changed_at, taken_at: SystemTime::now(), names: names_without_flags(&self.cur)? },
+            None => Listing { changed_at, taken_at: SystemTime::now(), keys: keys_in(&self.cur)? },
         };
-        let found = fresh.names.contains(name);
+        let found = fresh.keys.contains(key);
         *listing = Some(fresh);
         Ok(found)
     }
@@ -179,16 +186,14 @@ impl Listing {
     }
 }
 
-/// The names in a directory, each up to the colon that flags begin with.
-fn names_without_flags(directory: &Path) -> io::Result<HashSet<String>> {
-    let mut names = HashSet::new();
+/// The receipt keys that the file names in a directory carry.
+fn keys_in(directory: &Path) -> io::Result<HashSet<ReceiptKey>> {
+    let mut keys = HashSet::new();
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
-        if let Some(base) = name.to_str().and_then(|name| name.split(':').next()) {
-            names.insert(base.to_owned());
-        }
+        keys.extend(name.to_str().and_then(|name| name.split('.').nth(1)).and_then(ReceiptKey::from_hex));
     }
-    Ok(names)
+    Ok(keys)
 }
 
 /// Files of a Maildir end their lines as files do; only the wire has CRLF.

@@ -2,7 +2,6 @@
 //! send finds what stands and adds nothing. This file holds settings and outcomes; `folder` holds the files.
 
 use std::io::{Error, ErrorKind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,10 +78,10 @@ impl Provider for Maildir {
             return Outcome::NotStarted;
         }
         let folder = Arc::clone(&self.folder);
-        let name = folder::file_name(outgoing.key, outgoing.message.date);
+        let (key, date) = (*outgoing.key, outgoing.message.date);
         let mime = outgoing.message.to_mime();
         let delivered =
-            tokio::task::spawn_blocking(move || folder.deliver(&name, &mime, || lease.covers(send_timeout))).await;
+            tokio::task::spawn_blocking(move || folder.deliver(&key, date, &mime, || lease.covers(send_timeout))).await;
         match delivered {
             Ok(Ok(Delivery::Stands { name })) => Outcome::Accepted { reference: name },
             Ok(Ok(Delivery::NotStarted)) => Outcome::NotStarted,
@@ -109,11 +108,10 @@ impl Maildir {
     }
 
     fn problem(&self, error: &Error) -> String {
-        let path: PathBuf = self.folder.path().to_owned();
         format!(
             "setting `{}`: cannot write to {} ({}); make it a directory that this user may write to",
             self.setting,
-            path.display(),
+            self.folder.path().display(),
             error.kind()
         )
     }

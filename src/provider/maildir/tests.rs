@@ -132,7 +132,7 @@ async fn the_lease_is_asked_last_and_its_refusal_leaves_nothing() {
     assert_eq!(outbox.send_under(&message, &short).await, Outcome::NotStarted);
 
     let folder = Folder::new(outbox.home.path().join("mail/outbox"));
-    assert_eq!(folder.deliver("a", b"x", || false).unwrap(), Delivery::NotStarted);
+    assert_eq!(folder.deliver(&message.key, message.date, b"x", || false).unwrap(), Delivery::NotStarted);
     assert!(outbox.names("new").is_empty());
     assert!(outbox.names("tmp").is_empty());
 }

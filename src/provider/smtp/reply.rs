@@ -51,6 +51,11 @@ impl Reply {
         (500..600).contains(&self.code)
     }
 
+    /// A refusal after which the server waits for the next command; `421` announces that it hangs up.
+    pub(super) fn leaves_channel_open(&self) -> bool {
+        self.code != 421 && (self.is_transient() || self.is_permanent())
+    }
+
     /// The enhanced status code, such as `5.1.1`, if there is one of the same class as the code.
     pub(super) fn enhanced(&self) -> Option<&str> {
         self.lines.first().and_then(|line| enhanced_of(line, self.code))

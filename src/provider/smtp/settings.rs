@@ -194,8 +194,13 @@ mod tests {
     use super::*;
     use crate::provider::fixtures;
 
+    /// Reads settings beside an authority of their own, so that the machine's do not matter.
     fn read(text: &str) -> Result<Server, ConfigError> {
-        Server::from_settings(&fixtures::settings(text), Path::new("/nowhere"))
+        let home = tempfile::tempdir().unwrap();
+        let authority = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        fs::write(home.path().join("ca.pem"), authority.cert.pem()).unwrap();
+        let ca_file = if text.contains("ca_file") { "" } else { "\nca_file = 'ca.pem'" };
+        Server::from_settings(&fixtures::settings(&format!("{text}{ca_file}")), home.path())
     }
 
     fn error(text: &str) -> String {
@@ -248,7 +253,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("password");
         fs::write(&file, "pass word\r\n").unwrap();
-        let settings = fixtures::settings("host = 'a.test'\nusername = 'u'\npassword_file = 'password'");
+        let settings = fixtures::settings("host = '::1'\ntls = 'none'\nusername = 'u'\npassword_file = 'password'");
         let read = |mode| {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             Server::from_settings(&settings, home.path())

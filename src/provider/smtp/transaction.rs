@@ -31,7 +31,7 @@ impl Connection {
         permitted: impl Fn() -> bool + Send,
         dot_limit: Duration,
     ) -> Result<Ended, Failure> {
-        if self.condition == Condition::NeedsReset {
+        if std::mem::replace(&mut self.condition, Condition::Spent) == Condition::NeedsReset {
             self.expect(Step::Reset, "RSET\r\n", 250).await?;
         }
         self.condition = Condition::Clean;
@@ -63,36 +63,33 @@ impl Connection {
     async fn open_pipelined(&mut self, mail: &str, rcpt: &str) -> Result<(), Failure> {
         let written = self.wire.write(format!("{mail}{rcpt}DATA\r\n").as_bytes()).await;
         expected(Step::Mail, self.reply_after(&written).await, 250)?;
-        let rcpt = recipient(self.wire.reply().await);
-        let data = self.wire.reply().await;
-        match rcpt {
-            Ok(()) => expected(Step::Data, data, 354).map(drop).inspect_err(|failure| self.keep_after(failure)),
-            Err(failure) => {
-                // A server that now waits for a message without a recipient is left alone.
-                if data.is_ok_and(|reply| reply.is_permanent() || (reply.is_transient() && reply.code != 421)) {
-                    self.keep_after(&failure);
-                }
-                Err(failure)
-            }
+        let Err(failure) = recipient(self.wire.reply().await) else {
+            let data = expected(Step::Data, self.wire.reply().await, 354);
+            return data.map(drop).inspect_err(|failure| self.keep_after(failure));
+        };
+        // The reply to `DATA` is on its way too. A server that now waits for a message without a recipient is left
+        // alone; one that refuses it is ready for the next message.
+        if matches!(failure.trouble, Trouble::Refused(_))
+            && self.wire.reply().await.is_ok_and(|data| data.leaves_channel_open())
+        {
+            self.keep_after(&failure);
         }
+        Err(failure)
     }
 
     /// The reply to what was written; where writing failed, a reply that the server had left before it hung up.
     async fn reply_after(&mut self, written: &Result<(), Trouble>) -> Result<Reply, Trouble> {
         match written {
             Ok(()) => self.wire.reply().await,
-            Err(trouble) => match self.wire.has_unread().await {
-                true => self.wire.reply().await.map_err(|_| trouble.clone()),
-                false => Err(trouble.clone()),
-            },
+            Err(trouble) if self.wire.has_unread().await => self.wire.reply().await.map_err(|_| trouble.clone()),
+            Err(trouble) => Err(trouble.clone()),
         }
     }
 
     /// A connection on which the server refused something in due form goes on.
     fn keep_after(&mut self, failure: &Failure) {
         if let Trouble::Refused(reply) = &failure.trouble
-            && reply.code != 421
-            && (reply.is_transient() || reply.is_permanent())
+            && reply.leaves_channel_open()
         {
             self.condition = Condition::NeedsReset;
         }

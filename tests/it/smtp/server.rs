@@ -76,6 +76,14 @@ pub(super) enum Protection {
     Implicit(TlsAcceptor),
 }
 
+impl Act {
+    /// Whether a client is left without a whole reply on an open connection.
+    pub(super) fn leaves_waiting(&self) -> bool {
+        matches!(self, Self::Silence)
+            || matches!(self, Self::Say(text) if text.starts_with("250-") && text.lines().count() == 1)
+    }
+}
+
 type Script = Arc<dyn Fn(Moment) -> Act + Send + Sync>;
 type Socket = BufReader<Box<dyn Stream>>;
 
