@@ -174,7 +174,7 @@ impl<'a> World<'a> {
     }
 
     async fn state(&self, number: u64) -> State {
-        self.ledger.look(week(), &[key(number)]).await.unwrap()[0].as_ref().unwrap().0.state
+        self.ledger.look(week(), &[key(number)]).await.unwrap()[0].as_ref().unwrap().standing.state
     }
 
     async fn kinds(&self, number: u64) -> Vec<EventKind> {
@@ -671,9 +671,9 @@ async fn answers_come_in_the_order_of_the_requests() {
         assert_eq!(is_granted, [true, false, true, true]);
         assert_eq!(answers[1], ClaimAnswer::Refused(Verdict::Duplicate));
         let found = world.ledger.look(week(), &[key(3), key(8), key(9), key(3)]).await.unwrap();
-        let states: Vec<_> = found.iter().map(|found| found.as_ref().map(|(standing, _)| standing.state)).collect();
+        let states: Vec<_> = found.iter().map(|found| found.as_ref().map(|found| found.standing.state)).collect();
         assert_eq!(states, [Some(State::Sent), None, Some(State::Claimed), Some(State::Sent)]);
-        assert!(found.iter().flatten().all(|(_, run)| *run == world.run.run_number));
+        assert!(found.iter().flatten().all(|found| found.run_number == world.run.run_number));
         assert_eq!(world.claim_all(&[], Purpose::Send).await, []);
         assert_eq!(world.ledger.look(week(), &[]).await.unwrap(), []);
     })
