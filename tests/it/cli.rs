@@ -106,7 +106,6 @@ fn usage_errors_end_with_2_and_name_the_argument() {
         (&["run", "--week", "2025-W53"], "2025 has weeks W01 to W52"),
         (&["run", "--week", "yesterday"], "YYYY-Www"),
         (&["run", "--mode", "advisory"], "[possible values: observe, enforce]"),
-        (&["run", "--cohort", "5"], "percentage"),
         (&["run", "--wait", "soon"], "\"30m\""),
         (&["run", "--snapshot", "x", "--expect-sha256", "00"], "64 hex digits"),
         (&["run", "--expect-rows", "5"], "--snapshot"),
