@@ -180,7 +180,7 @@ pub trait Ledger: Send + Sync {
     /// current one. Answers how many that were.
     async fn end_leases(&self, run_number: i64, week: IsoWeek, requests: &[SettleRequest]) -> Result<u64>;
 
-    /// Records conflicts with both fingerprints. A receipt becomes `quarantined` unless it is sent, claimed or in
+    /// Records conflicts with both fingerprints; no key twice. A receipt becomes `quarantined` unless it is sent, claimed or in
     /// doubt; a claimed one will when it is settled otherwise than sent. Repeating changes nothing but a count.
     async fn record_conflicts(&self, run_number: i64, week: IsoWeek, conflicts: &[ConflictRecord]) -> Result<()>;
 
