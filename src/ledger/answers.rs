@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::stored::{GrantRow, Moment, SettledRow, StandingRow, key, state};
 use jiff::SignedDuration;
 
+use super::stored::{GrantRow, Moment, SettledRow, StandingRow, key, state};
 use super::{
     ClaimAnswer, ClaimBatch, ClaimRequest, Found, Grant, Purpose, Rate, ReceiptFilter, Reservation, Result,
     SettleAnswer, SettleRequest,

@@ -73,17 +73,16 @@ const TRIES: u32 = 6;
 pub(super) struct Tries {
     verb: &'static str,
     made: u32,
-    in_doubt: bool,
 }
 
 impl Tries {
     pub(super) const fn of(verb: &'static str) -> Self {
-        Self { verb, made: 0, in_doubt: false }
+        Self { verb, made: 0 }
     }
 
     /// Whether an earlier try of this call may have been committed without our knowing.
     pub(super) const fn in_doubt(&self) -> bool {
-        self.in_doubt
+        self.made > 0
     }
 
     /// Waits for the next try where there is one.
@@ -94,7 +93,6 @@ impl Tries {
             Failure::Database(error) => error,
         };
         let kind = kind(&error);
-        self.in_doubt |= kind == Kind::Lost;
         match kind {
             Kind::Contention | Kind::Lost if self.made < TRIES => {
                 tracing::debug!(verb = self.verb, made = self.made, %error, "the ledger asks to go again");

@@ -192,7 +192,7 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, armed: Arc<Mutex<Op
                     server.write_all(question).await?;
                 }
                 if cut == Some(Cut::AfterCommit) {
-                    drop(server.read(&mut answered).await?);
+                    let _answer_of_the_commit = server.read(&mut answered).await?;
                 }
                 if cut.is_some() {
                     return Ok(());

@@ -1609,3 +1609,53 @@ async fn a_commit_whose_answer_was_lost_is_found_again() {
         assert_eq!(direct.kinds(first).await, [EventKind::Settle]);
     }
 }
+
+#[tokio::test]
+async fn serialization_failures_are_tried_again() {
+    let fresh = Fresh::postgres().await;
+    let world = World::on(&fresh).await;
+    // Sequences do not roll back: every second statement fails, the one after it passes.
+    fresh
+        .execute(
+            "CREATE SEQUENCE turn;
+             CREATE FUNCTION fail_in_turn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 IF nextval('turn') % 2 = 1 THEN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END IF;
+                 RETURN NULL; END $$;
+             CREATE TRIGGER fail BEFORE INSERT ON receipts FOR EACH STATEMENT EXECUTE FUNCTION fail_in_turn();",
+        )
+        .await
+        .unwrap();
+    for number in 0..10 {
+        world.bring(number, sent("r")).await;
+    }
+    assert_eq!(fresh.value("SELECT last_value FROM turn").await, "40");
+    fresh
+        .execute(
+            "CREATE OR REPLACE FUNCTION fail_in_turn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 PERFORM nextval('turn'); RAISE EXCEPTION 'no' USING ERRCODE = '40P01'; END $$;",
+        )
+        .await
+        .unwrap();
+    let asked = requests([50]);
+    let refused = world.ledger.claim(&world.batch(&asked, Purpose::Send)).await.unwrap_err();
+    assert!(matches!(refused, LedgerError::Refused { verb: "claim", .. }));
+    assert_eq!(fresh.value("SELECT last_value FROM turn").await, "46", "six tries, not for ever");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stricter_default_isolation_changes_nothing() {
+    let fresh = Fresh::postgres().await;
+    fresh.open().await;
+    let database = fresh.value("SELECT current_database()").await;
+    let strict = format!("ALTER DATABASE {database} SET default_transaction_isolation = serializable");
+    fresh.execute(&strict).await.unwrap();
+    let world = World::on(&fresh).await;
+    let now = world.ledger.now().await.unwrap();
+    let batch = requests(0..50);
+    for number in 0..50 {
+        world.bring(number, retry(now)).await;
+    }
+    let all = futures_util::future::join_all((0..8).map(|_| world.claim_all(&batch, Purpose::Send))).await;
+    let grants = all.iter().flatten().filter(|answer| matches!(answer, ClaimAnswer::Granted(_))).count();
+    assert_eq!(grants, 50);
+}

@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions};
 use sqlx::query::{Query, QueryAs};
-use sqlx::{Connection as _, FromRow, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions as _, Connection as _, FromRow, PgConnection, PgPool, Postgres, Transaction};
 
-use super::failure::{Try, tried};
+use super::failure::{Tries, Try, tried};
 use super::stored::Moment;
 use super::{
     ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, KeyPin,
@@ -41,11 +41,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// How long to wait for a free connection, or for the database to come back.
 const ACQUIRE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Begins every writing transaction. What it commits is on disk before the answer, whatever the server's default.
-const BEGIN_WRITE: &str = "BEGIN; SET LOCAL synchronous_commit = on";
+/// Begins every writing transaction. What it commits is on disk before the answer, and a row that another
+/// transaction has changed is looked at again, whatever the server's defaults.
+const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on";
 
 /// Begins every reading transaction.
-const BEGIN_READ: &str = "BEGIN READ ONLY";
+const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 
 /// The database's clock with the test clock's offset.
 const NOW: &str = "SELECT now() + $1 * interval '1 microsecond' AS now";
@@ -62,7 +63,10 @@ impl PostgresLedger {
     /// Connects once, so that a wrong URL or a dead server is known at once.
     pub(super) async fn open(url: &str, clock_offset: SignedDuration) -> Result<Self> {
         let options: PgConnectOptions = url.parse().map_err(|_| LedgerError::Url)?;
-        let options = options.application_name("counterfoil").statement_cache_capacity(0);
+        // A pooler refuses the start-up parameter for float digits, and no column is a float.
+        let options =
+            options.application_name("counterfoil").statement_cache_capacity(0).extra_float_digits(None::<i8>);
+        let options = options.disable_statement_logging();
         let first = tokio::time::timeout(CONNECT_LIMIT, PgConnection::connect_with(&options));
         let first = first.await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
         // Best effort: the connection has shown what it was made for.
@@ -70,6 +74,7 @@ impl PostgresLedger {
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(ACQUIRE_LIMIT)
+            .acquire_slow_threshold(ACQUIRE_LIMIT)
             // A stale connection shows in the first statement, which is tried again; asking before every
             // transaction would be a round trip each.
             .test_before_acquire(false)
@@ -112,7 +117,12 @@ fn micros(span: SignedDuration) -> i64 {
 #[async_trait]
 impl Ledger for PostgresLedger {
     async fn migrate(&self) -> Result<()> {
-        tried!("migrate", schema::migrate(self))
+        // Without a limit of time: a migration may rewrite a large table.
+        let mut tries = Tries::of("migrate");
+        while let Err(failure) = schema::migrate(self).await {
+            tries.again_after(failure).await?;
+        }
+        Ok(())
     }
 
     async fn check_schema(&self) -> Result<()> {

@@ -38,17 +38,16 @@ pub(super) async fn record_conflicts(
         // What stands now may be what was presented: then there is no conflict any more.
         real.extend(row.filter(|row| row.fingerprint != presented.presented.as_bytes()).map(|row| (row, presented)));
     }
-    let given = real.iter().map(|(row, presented)| {
-        let hex = [hex_text(&row.receipt_key), presented.presented.to_string(), hex_text(&row.fingerprint)];
-        let [key, presented_hex, recorded] = hex;
-        json!([key, presented_hex, recorded, presented.part])
+    let given = real.iter().map(|(row, conflict)| {
+        let (key, recorded) = (hex_text(&row.receipt_key), hex_text(&row.fingerprint));
+        json!([key, conflict.presented.to_string(), recorded, conflict.part])
     });
-    let given = given.collect();
+    let given = Value::Array(given.collect()).to_string();
     let counted: Vec<(Vec<u8>, i64)> = rows(RECORD_CONFLICTS)
         .bind(week.number())
         .bind(run_number)
         .bind(now)
-        .bind(Value::Array(given).to_string())
+        .bind(given)
         .fetch_all(&mut *transaction)
         .await?;
     let fresh: HashSet<&[u8]> =

@@ -13,9 +13,9 @@ use sqlx::query::{Query, QueryAs};
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
+use sqlx::{ConnectOptions as _, FromRow, Sqlite, SqlitePool, Transaction};
 
-use super::failure::{Try, passes, tried};
+use super::failure::{Tries, Try, passes, tried};
 use super::stored::Moment;
 use super::{
     ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, KeyPin,
@@ -67,8 +67,16 @@ impl SqliteLedger {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
-            .busy_timeout(BUSY_LIMIT);
-        let pool = || SqlitePoolOptions::new().acquire_timeout(ACQUIRE_LIMIT).idle_timeout(None).max_lifetime(None);
+            .busy_timeout(BUSY_LIMIT)
+            .disable_statement_logging();
+        let pool = || {
+            SqlitePoolOptions::new()
+                .acquire_timeout(ACQUIRE_LIMIT)
+                .acquire_slow_threshold(ACQUIRE_LIMIT)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .test_before_acquire(false)
+        };
         let writer = pool().max_connections(1).connect_lazy_with(options.clone());
         let readers = pool().max_connections(READERS).connect_lazy_with(options.pragma("query_only", "on"));
         first_connection(&writer).await?;
@@ -133,7 +141,12 @@ fn micros(span: SignedDuration) -> i64 {
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn migrate(&self) -> Result<()> {
-        tried!("migrate", schema::migrate(self))
+        // Without a limit of time: a migration may rewrite a large table.
+        let mut tries = Tries::of("migrate");
+        while let Err(failure) = schema::migrate(self).await {
+            tries.again_after(failure).await?;
+        }
+        Ok(())
     }
 
     async fn check_schema(&self) -> Result<()> {

@@ -77,7 +77,8 @@ CROSS JOIN (
     SELECT count(DISTINCT c.receipt_key) AS conflicts
     FROM receipt_conflicts c
     WHERE c.iso_week = $2 AND c.run_number = $1 AND c.closed_at IS NULL
-      AND (SELECT o.run_number FROM receipts o WHERE o.iso_week = c.iso_week AND o.receipt_key = c.receipt_key) <> $1
+      AND (SELECT o.run_number FROM receipts o WHERE o.iso_week = c.iso_week AND o.receipt_key = c.receipt_key)
+          IS DISTINCT FROM $1
 ) AS c
 CROSS JOIN (
     SELECT CAST(coalesce(sum(foreign_duplicate), 0) AS bigint) AS foreign_duplicate,
