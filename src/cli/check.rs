@@ -155,7 +155,7 @@ async fn ledger_findings(
             true
         }
         Err(failure) => {
-            findings.push(Finding::fail("ledger", format!("{:#}", failure.error)));
+            findings.push(Finding::fail("ledger", failure.in_one_line()));
             failure.exit != Exit::CouldNotRun
         }
     }

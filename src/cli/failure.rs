@@ -89,7 +89,7 @@ impl Failure {
         };
     }
 
-    /// Causes from near to far; one that its error already tells in full is left out.
+    /// Causes from near to far; one that the error before it tells already is left out.
     fn causes(&self) -> Vec<String> {
         let mut told = self.error.to_string();
         let mut causes = Vec::new();
@@ -101,6 +101,12 @@ impl Failure {
             told = cause;
         }
         causes
+    }
+
+    /// The error and its causes in one line.
+    pub(super) fn in_one_line(&self) -> String {
+        let causes = self.causes();
+        std::iter::once(self.error.to_string()).chain(causes).collect::<Vec<_>>().join(": ")
     }
 
     fn json(&self) -> serde_json::Value {
@@ -217,6 +223,7 @@ mod tests {
     #[test]
     fn a_cause_that_was_told_already_is_not_repeated() {
         let error = anyhow::Error::new(std::io::Error::other("b")).context("a: b");
-        assert_eq!(Failure::refused(error).to_string(), "error: a: b\n");
+        let failure = Failure::refused(error);
+        assert_eq!((failure.to_string().as_str(), failure.in_one_line().as_str()), ("error: a: b\n", "a: b"));
     }
 }

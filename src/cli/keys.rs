@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -129,12 +129,16 @@ fn fresh_secret() -> Result<[u8; MIN_SECRET_BYTES], Failure> {
     Ok(secret)
 }
 
-/// Writes a secret to a new file that only its owner may use, and waits until it is on the disk.
+/// Writes a secret to a new file that only its owner may use. The file appears whole or not at all, and is on the
+/// disk before anything relies on it.
 pub(super) fn write_private(path: &Path, text: &SecretString) -> Result<(), Failure> {
-    let mut options = std::fs::OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(0o600).open(path).and_then(|mut file| {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
         file.write_all(text.expose_secret().as_bytes())?;
-        file.sync_all()
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.as_file().sync_all()?;
+        file.persist_noclobber(path)?;
+        std::fs::File::open(directory)?.sync_all()
     });
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::refused_because(format!(
@@ -169,7 +173,7 @@ async fn list(session: &Session) -> Result<Exit, Failure> {
     let pins = match pins(&config).await {
         Ok(pins) => Some(pins),
         Err(failure) => {
-            tracing::warn!("pins are not shown: {:#}", failure.error);
+            tracing::warn!("pins are not shown: {}", failure.in_one_line());
             None
         }
     };
