@@ -16,6 +16,7 @@ pub(super) struct Line {
     content_version: String,
     state: &'static str,
     reason: Option<&'static str>,
+    in_conflict: bool,
     attempts: u32,
     first_claimed_at: String,
     sent_at: Option<String>,
@@ -40,6 +41,7 @@ impl Line {
             content_version: record.content_version.to_string(),
             state: record.standing.state.as_str(),
             reason: record.reason.map(crate::receipt::Reason::as_str),
+            in_conflict: record.in_conflict,
             attempts: record.attempts,
             first_claimed_at: instant(record.first_claimed_at),
             sent_at: record.sent_at.map(instant),
@@ -56,9 +58,10 @@ impl Line {
     }
 
     fn standing(&self) -> String {
+        let conflict = if self.in_conflict && self.state != "quarantined" { ", in conflict" } else { "" };
         match self.reason {
-            Some(reason) => format!("{} ({reason})", self.state),
-            None => self.state.to_owned(),
+            Some(reason) => format!("{} ({reason}){conflict}", self.state),
+            None => format!("{}{conflict}", self.state),
         }
     }
 }
@@ -239,6 +242,7 @@ mod tests {
                 ambiguous_since: Some(at("2026-08-10T06:00:01Z")),
             },
             reason: Some(Reason::Undecidable),
+            in_conflict: false,
             attempts: 1,
             grant_number: 1,
             first_claimed_at: at("2026-08-10T06:00:00Z"),

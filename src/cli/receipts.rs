@@ -79,6 +79,10 @@ struct ListArguments {
     #[arg(long, value_name = "REASON", value_parser = reason)]
     reason: Option<Reason>,
 
+    /// Only those under whose key another content was presented: a sent one stays sent
+    #[arg(long)]
+    in_conflict: bool,
+
     /// Of this run
     #[arg(long, value_name = "ID")]
     run: Option<String>,
@@ -178,6 +182,7 @@ async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failu
         state: arguments.state,
         reason: arguments.reason,
         run_id: arguments.run,
+        in_conflict: arguments.in_conflict,
         after: arguments.after.map(|place| (place.0, place.1)),
         limit: arguments.limit,
     };

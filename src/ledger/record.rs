@@ -20,6 +20,8 @@ pub struct ReceiptRecord {
     pub standing: Standing,
     /// Why it is in its state.
     pub reason: Option<Reason>,
+    /// Another content was presented under its key and nobody has decided about it.
+    pub in_conflict: bool,
     /// Attempts spent.
     pub attempts: u32,
     /// The current or last grant.
@@ -86,6 +88,8 @@ pub struct ReceiptFilter {
     pub reason: Option<Reason>,
     /// Of this run.
     pub run_id: Option<String>,
+    /// Only those under whose key another content was presented and nobody has decided about it.
+    pub in_conflict: bool,
     /// Behind this place in the order (week, key): keyset paging.
     pub after: Option<(IsoWeek, ReceiptKey)>,
     /// At most this many.

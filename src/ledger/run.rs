@@ -138,7 +138,7 @@ pub struct ForeignCounts {
     pub failed: u64,
     /// Suppressed in another run.
     pub suppressed: u64,
-    /// In conflict with a receipt of another run, or quarantined there.
+    /// Quarantined in another run. A row in conflict is not counted here: its conflict is recorded.
     pub quarantined: u64,
 }
 

@@ -399,6 +399,7 @@ impl RecordRow {
                 ambiguous_since: time(receipt.ambiguous_since)?,
             },
             reason: reason(receipt.reason.as_deref())?,
+            in_conflict: receipt.in_conflict,
             attempts: small(receipt.attempts, "attempt count")?,
             grant_number: receipt.grant_number,
             first_claimed_at: receipt.first_claimed_at.timestamp()?,

@@ -114,7 +114,8 @@ impl Progress {
             return;
         }
         state.last_line = Some(Instant::now());
-        tracing::info!(target: "counterfoil::progress", "{}: {} of {} rows, {}", state.label, state.done, state.rows, rate(state));
+        let of = if state.rows > 0 { format!(" of {}", state.rows) } else { String::new() };
+        tracing::info!(target: "counterfoil::progress", "{}: {}{of} rows, {}", state.label, state.done, rate(state));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

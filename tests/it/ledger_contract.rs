@@ -1239,6 +1239,7 @@ async fn receipts_are_listed_in_key_order_page_by_page_and_by_filter() {
         let count = async |filter: ReceiptFilter| world.ledger.receipts(&filter).await.unwrap().len();
         assert_eq!(count(ReceiptFilter { state: Some(State::Sent), ..all.clone() }).await, 1);
         assert_eq!(count(ReceiptFilter { reason: Some(Reason::Conflict), ..all.clone() }).await, 1);
+        assert_eq!(count(ReceiptFilter { in_conflict: true, ..all.clone() }).await, 1);
         assert_eq!(count(ReceiptFilter { iso_week: Some(week()), ..all.clone() }).await, 7);
         assert_eq!(count(ReceiptFilter { iso_week: week().next().ok(), ..all.clone() }).await, 0);
         assert_eq!(count(ReceiptFilter { iso_week: week().previous().ok(), ..all.clone() }).await, 0);

@@ -24,7 +24,8 @@ WHERE (r.iso_week, r.receipt_key) > ($1, $2) AND r.iso_week <= $3
   AND ($4 IS NULL OR r.state = $4)
   AND ($5 IS NULL OR r.reason = $5)
   AND ($6 IS NULL OR u.run_id = $6)
-ORDER BY r.iso_week, r.receipt_key LIMIT $7";
+  AND (r.in_conflict OR NOT $7)
+ORDER BY r.iso_week, r.receipt_key LIMIT $8";
 
 pub(super) async fn receipt(ledger: &SqliteLedger, key: &ReceiptKey) -> Try<Option<ReceiptRecord>> {
     let mut transaction = ledger.read().await?;
@@ -51,6 +52,7 @@ pub(super) async fn receipts(ledger: &SqliteLedger, filter: &ReceiptFilter) -> T
         .bind(filter.state.map(|state| state.as_str()))
         .bind(filter.reason.map(|reason| reason.as_str()))
         .bind(&filter.run_id)
+        .bind(filter.in_conflict)
         .bind(i64::from(filter.limit))
         .fetch_all(&mut *transaction)
         .await?;
