@@ -50,7 +50,7 @@ struct GenerateArguments {
     #[arg(long, value_name = "WEEK", value_parser = exact_week)]
     from_week: Option<IsoWeek>,
 
-    /// Only a [[key]] entry, to append to a keyring that is in use
+    /// Only one `[[key]]` entry, to append to a keyring that is in use
     #[arg(long)]
     key_only: bool,
 

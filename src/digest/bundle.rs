@@ -94,7 +94,7 @@ impl Bundle {
     }
 
     /// SHA-256 over the bundle's files, `from`, the unsubscribe pattern and
-    /// [`RENDER_VERSION`](super::RENDER_VERSION): what the ledger pins for the content version.
+    /// [`RENDER_VERSION`]: what the ledger pins for the content version.
     pub fn content_hash(&self) -> [u8; 32] {
         self.content_hash
     }

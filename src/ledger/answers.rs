@@ -1,5 +1,5 @@
 //! From rows to answers: batches in key order, and what a claim is told. Decides only through
-//! [`verdict`](crate::receipt::verdict).
+//! [`verdict`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;

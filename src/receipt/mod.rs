@@ -1,7 +1,7 @@
 //! What a receipt can be and what may happen to it. Pure: no I/O, no SQL, no clock, no randomness.
 //!
-//! Three decisions live here and nowhere else: [`verdict`] (what a request for a claim finds),
-//! [`settlement`] (what an attempt's outcome does to its receipt) and [`backoff`].
+//! Three decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
+//! [`settlement()`] (what an attempt's outcome does to its receipt) and [`backoff`].
 
 pub mod backoff;
 mod outcome;

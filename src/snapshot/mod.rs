@@ -3,7 +3,7 @@
 //!
 //! The way of a row: `input` cuts the export into lines; `pipeline` spreads them over threads; [`RowChecks`] turns
 //! a line into canonical JSON or a fault; `seen` remembers hashes of customers to find repeats; `staging` writes the
-//! parts where nobody looks for snapshots; [`Store`] renames them to their id. [`seal`] is all of that.
+//! parts where nobody looks for snapshots; [`Store`] renames them to their id. [`seal()`] is all of that.
 //!
 //! Everything here blocks; asynchronous callers wrap it in `spawn_blocking`.
 
