@@ -203,6 +203,7 @@ pub(super) async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) 
     let digest = digest_config(config, &request.digest_type)?;
     let week = request.week.resolve(clock.now(), &config.time_zone).map_err(Refusal::Week)?;
     horizon(week, config, clock.now())?;
+    whole_cohort(request, config)?;
     let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
     let bundle = Arc::new(sources::bundle(config, &request.digest_type, &content_version)?);
     let week_key = setup.keyring.for_week(week).map_err(|error| Refusal::Keyring(error.to_string()))?;
@@ -216,6 +217,13 @@ pub(super) async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) 
         content_hash: bundle.content_hash(),
     };
     agree(&setup.ledger.pins(week, &request.digest_type, &content_version).await?, &pins)?;
+    tracing::info!(
+        "{} {content_version}, week {week} ({} to {}), {}",
+        request.digest_type,
+        week.first_day(),
+        week.last_day(),
+        request.mode.as_str()
+    );
     Ok(Prepared { week, content_version, bundle, pins })
 }
 
@@ -274,6 +282,18 @@ pub(super) fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal>
     Ok(())
 }
 
+/// A share of the customers that is not obeyed would send to all of them.
+fn whole_cohort(request: &RunRequest, config: &Config) -> Result<(), Refusal> {
+    if request.mode == Mode::Enforce && config.rollout.cohort < 1.0 {
+        return Err(Refusal::Configuration(
+            "setting `rollout.cohort`: this version sends to every customer of the snapshot or to none; set it to \"100%\" \
+             and export only the customers that are meant"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 fn horizon(week: IsoWeek, config: &Config, now: Timestamp) -> Result<(), RunError> {
     let weeks = config.retention.replay_horizon_weeks;
     let end = week.end(&config.time_zone).map_err(Refusal::Week)?;
@@ -327,7 +347,10 @@ pub(super) async fn open(
         guard_new_run(&new, request, digest, setup, clock.now(), end).await?;
     }
     agree(&setup.ledger.pin(&prepared.pins).await?, &prepared.pins)?;
-    Ok(Opened { run: setup.ledger.open_run(&new).await?, bundle: prepared.bundle })
+    let run = setup.ledger.open_run(&new).await?;
+    let standing = if run.closed_at.is_some() { "closed" } else { "open" };
+    tracing::debug!(run = run.new.run_id, snapshot = run.new.snapshot_id, rows = run.new.rows, standing, "run");
+    Ok(Opened { run, bundle: prepared.bundle })
 }
 
 /// What only a run that does not exist yet can be refused for; one that exists is joined.
