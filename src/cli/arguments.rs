@@ -1,5 +1,6 @@
 //! What can be typed: global options, the list of commands, and the texts of `--help`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -69,6 +70,13 @@ pub(super) struct GlobalOptions {
     pub(super) quiet: bool,
 }
 
+/// Whether `--format json` stands in arguments that could not be parsed: their refusal is JSON too.
+pub(super) fn asks_for_json(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let arguments: Vec<OsString> = arguments.into_iter().take_while(|argument| argument != "--").collect();
+    arguments.iter().any(|argument| argument == "--format=json")
+        || arguments.windows(2).any(|pair| matches!(pair, [name, value] if name == "--format" && value == "json"))
+}
+
 impl GlobalOptions {
     /// How much is logged.
     pub(super) fn verbosity(&self) -> Verbosity {
@@ -132,5 +140,14 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_usage_error_is_json_where_json_was_asked_for() {
+        let asks = |text: &str| asks_for_json(text.split(' ').map(OsString::from));
+        assert!(asks("counterfoil run --bogus --format json"));
+        assert!(asks("counterfoil --format=json sned"));
+        assert!(!asks("counterfoil run --bogus"));
+        assert!(!asks("counterfoil --format human preview -- --format json"));
     }
 }
