@@ -11,7 +11,7 @@ use crate::config::{ConfigError, KeyringSourceError};
 use crate::identity::keyring::KeyringError;
 use crate::ledger::LedgerError;
 use crate::run::{Refusal, RunError};
-use crate::snapshot::{InputError, StoreError};
+use crate::snapshot::{FindError, InputError, SealError, StoreError};
 
 /// The exit codes that schedulers rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,14 +133,12 @@ impl Failure {
 
 /// What to do about an error that does not say it by itself.
 fn hint_of(error: &anyhow::Error) -> Option<&'static str> {
-    let missing = error.chain().any(|cause| {
-        let source = match cause.downcast_ref() {
-            Some(InputError::Read { source, .. }) => source,
-            _ => return false,
-        };
-        source.kind() == std::io::ErrorKind::NotFound
-    });
-    missing.then_some(
+    let input = match (error.downcast_ref::<Refusal>(), error.downcast_ref::<FindError>()) {
+        (Some(Refusal::Seal(SealError::Input(input))), _) | (_, Some(FindError::Input(input))) => input,
+        _ => return None,
+    };
+    let InputError::Read { source, .. } = input else { return None };
+    (source.kind() == std::io::ErrorKind::NotFound).then_some(
         "give the path of an export, or at least 12 digits of a sealed snapshot's id; \
          `counterfoil snapshot list` shows those",
     )

@@ -392,3 +392,31 @@ fn check_fails_where_a_run_could_not_make_its_files() {
     assert_eq!(ended.code, 2, "{}", ended.stdout);
     assert!(ended.stdout.contains("FAIL  store"), "{}", ended.stdout);
 }
+
+#[test]
+fn no_customer_is_in_what_a_run_prints_logs_lists_or_records() {
+    let place = Place::initialised();
+    place.edit("mode   = \"observe\"", "mode   = \"enforce\"");
+    let row = |id: &str, currency: &str| {
+        format!(
+            "{{\"customer_id\":\"{id}_canary\",\"email\":\"{id}.canary@example.test\",\"name\":\"Canary\",\"data\":{{\
+             \"period_start\":\"2026-08-03\",\"period_end\":\"2026-08-09\",\"currency\":\"{currency}\",\
+             \"opening_balance\":\"1\",\"closing_balance\":\"2\",\"transactions\":[\
+             {{\"date\":\"2026-08-04\",\"description\":\"canary\",\"amount\":\"1.00\"}}]}}}}"
+        )
+    };
+    let rows = [row("a", "EUR"), row("b", "EUR"), row("c", "canary"), row("d", "JPY"), "canary".to_owned()];
+    fs::write(place.path().join("export.jsonl"), rows.join("\n")).unwrap();
+    let arguments = ["-vv", "run", "--snapshot", "export.jsonl", "--on-bad-row", "set-aside", "--rejects", "bad.jsonl"];
+    for format in ["human", "json"] {
+        let ended = place.run(&[&arguments[..], &["--format", format]].concat());
+        assert_eq!(ended.code, 3, "{}", ended.stderr);
+        let shown = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+    assert_eq!(fs::read_dir(place.path().join("outbox/new")).unwrap().count(), 2);
+    for file in place.files().into_iter().filter(|name| name.starts_with("counterfoil.db") || name == "bad.jsonl") {
+        let bytes = fs::read(place.path().join(&file)).unwrap().to_ascii_lowercase();
+        assert!(!bytes.windows(6).any(|window| window == b"canary"), "{file}");
+    }
+}
