@@ -13,8 +13,8 @@ use crate::telemetry::{LogFormat, Verbosity};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all settled: sent, duplicate, suppressed, observed, outside the cohort; single
-     recipients that the provider refuses are counted and are no alarm
+  0  all settled: sent, duplicate, suppressed, observed; single recipients that the
+     provider refuses are counted and are no alarm
   1  could not run: ledger, store or credentials out of reach; what was settled stays settled
   2  usage, configuration, refused snapshot or guard; nothing was claimed
   3  done, but something waits for a person: held, quarantined, failed for another reason,
@@ -119,8 +119,8 @@ Examples:
       seal the export and send last week's digests
   counterfoil run --snapshot export.jsonl --mode observe
       the same without claiming or sending anything
-  counterfoil run --snapshot export.jsonl --expect-rows 1048576 --cohort 5%
-      refuse a truncated export, and begin with 5 % of the customers
+  counterfoil run --snapshot export.jsonl --expect-rows 1048576
+      refuse a truncated export
   counterfoil run
       finish what earlier runs left, from their own snapshots: the form for retries
   counterfoil run --snapshot 5a0c3f71b2de --week 2026-W32

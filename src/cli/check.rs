@@ -238,7 +238,7 @@ async fn pins(
         }
         if standing.stable.is_some_and(|pinned| pinned != keyring.stable().check_value()) {
             let text =
-                "[stable] is another secret than the pinned one, which would empty the suppression list; bring it back";
+                "[stable] is another secret than the pinned one: unsubscribe links would all change; bring it back";
             findings.push(Finding::fail("pins", text));
         }
     }

@@ -242,7 +242,7 @@ impl fmt::Display for KeyList {
             };
             writeln!(f, "{:width$}  {:8}  {:16}  {pinned}", key.id, key.from_week, key.check)?;
         }
-        writeln!(f, "{:width$}  {:8}  {:16}  cohort, suppression, unsubscribe", "stable", "always", self.stable_check)?;
+        writeln!(f, "{:width$}  {:8}  {:16}  unsubscribe tokens", "stable", "always", self.stable_check)?;
         match self.weeks_without_key {
             Some(weeks) if weeks > 0 => writeln!(f, "\n{weeks} pinned weeks have no key in this keyring"),
             _ => Ok(()),
