@@ -1,5 +1,6 @@
 //! What can be typed: global options, the list of commands, and the texts of `--help`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -12,8 +13,8 @@ use crate::telemetry::{LogFormat, Verbosity};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all settled: sent, duplicate, suppressed, observed, outside the cohort; single
-     recipients that the provider refuses are counted and are no alarm
+  0  all settled: sent, duplicate, suppressed, observed; single recipients that the
+     provider refuses are counted and are no alarm
   1  could not run: ledger, store or credentials out of reach; what was settled stays settled
   2  usage, configuration, refused snapshot or guard; nothing was claimed
   3  done, but something waits for a person: held, quarantined, failed for another reason,
@@ -69,6 +70,13 @@ pub(super) struct GlobalOptions {
     pub(super) quiet: bool,
 }
 
+/// Whether `--format json` stands in arguments that could not be parsed: their refusal is JSON too.
+pub(super) fn asks_for_json(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let arguments: Vec<OsString> = arguments.into_iter().take_while(|argument| argument != "--").collect();
+    arguments.iter().any(|argument| argument == "--format=json")
+        || arguments.windows(2).any(|pair| matches!(pair, [name, value] if name == "--format" && value == "json"))
+}
+
 impl GlobalOptions {
     /// How much is logged.
     pub(super) fn verbosity(&self) -> Verbosity {
@@ -111,8 +119,8 @@ Examples:
       seal the export and send last week's digests
   counterfoil run --snapshot export.jsonl --mode observe
       the same without claiming or sending anything
-  counterfoil run --snapshot export.jsonl --expect-rows 1048576 --cohort 5%
-      refuse a truncated export, and begin with 5 % of the customers
+  counterfoil run --snapshot export.jsonl --expect-rows 1048576
+      refuse a truncated export
   counterfoil run
       finish what earlier runs left, from their own snapshots: the form for retries
   counterfoil run --snapshot 5a0c3f71b2de --week 2026-W32
@@ -132,5 +140,14 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_usage_error_is_json_where_json_was_asked_for() {
+        let asks = |text: &str| asks_for_json(text.split(' ').map(OsString::from));
+        assert!(asks("counterfoil run --bogus --format json"));
+        assert!(asks("counterfoil --format=json sned"));
+        assert!(!asks("counterfoil run --bogus"));
+        assert!(!asks("counterfoil --format human preview -- --format json"));
     }
 }

@@ -1,6 +1,7 @@
 //! `check`: is everything in place? Looks at each thing that a run relies on and sends nothing.
 
 use std::fmt;
+use std::path::Path;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -146,6 +147,10 @@ async fn ledger_findings(
     findings: &mut Vec<Finding>,
 ) -> bool {
     if let Some(file) = config.ledger.file().filter(|file| !file.exists()) {
+        if let Err(problem) = can_make(file) {
+            findings.push(Finding::fail("ledger", format!("{} cannot be made: {problem}", file.display())));
+            return false;
+        }
         findings.push(schema_to_come(config, format!("{} will be made at first use", file.display())));
         return true;
     }
@@ -155,7 +160,8 @@ async fn ledger_findings(
             true
         }
         Err(failure) => {
-            findings.push(Finding::fail("ledger", failure.in_one_line()));
+            let place = config.ledger.place();
+            findings.push(Finding::fail("ledger", format!("{place}: {}", failure.in_one_line())));
             failure.exit != Exit::CouldNotRun
         }
     }
@@ -214,6 +220,7 @@ async fn pins(
             let text = format!("the keyring does not hold key {} as it was pinned for week {week}", pin.key_id);
             Finding::fail("pins", format!("{text}; bring that key back"))
         }
+        None if pinned.len() == 1 => Finding::ok("pins", "the keyring agrees with the one week that is pinned"),
         None => Finding::ok("pins", format!("the keyring agrees in {} weeks", count(as_u64(pinned.len())))),
     });
     let week = WeekSelector::Last.resolve(now, &config.time_zone).map_err(Failure::refused)?;
@@ -222,13 +229,16 @@ async fn pins(
         match standing.environment {
             Some(pinned) if pinned != config.environment => {
                 let ours = &config.environment;
-                findings.push(Finding::fail("pins", format!("the ledger is of environment {pinned}, this is {ours}")));
+                findings.push(Finding::fail("pins", format!(
+                    "the ledger is of environment {pinned}, this is {ours}: a copy of a ledger must not send; correct \
+                     ledger.url or environment"
+                )));
             }
             _ => {}
         }
         if standing.stable.is_some_and(|pinned| pinned != keyring.stable().check_value()) {
             let text =
-                "[stable] is another secret than the pinned one, which would empty the suppression list; bring it back";
+                "[stable] is another secret than the pinned one: unsubscribe links would all change; bring it back";
             findings.push(Finding::fail("pins", text));
         }
     }
@@ -239,16 +249,35 @@ fn as_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
+/// Whether a file or directory can be made: its directory must be there and take a file, which leaves no trace.
+fn can_make(path: &Path) -> Result<(), String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match tempfile::tempfile_in(parent) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("there is no directory {}", parent.display()))
+        }
+        Err(error) => Err(format!("{} cannot be written to ({})", parent.display(), error.kind())),
+    }
+}
+
 /// The store is made at first use; what stands there must be a directory of ours alone.
 fn store(config: &Config) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt as _;
     let path = config.store.display();
     match std::fs::metadata(&config.store) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Some(Finding::ok("store", format!("{path} will be made at first use")))
+            let above = config.store.ancestors().skip(1).find(|directory| directory.exists());
+            match above.map(|directory| can_make(&directory.join("snapshots"))) {
+                Some(Err(problem)) => Some(Finding::fail("store", format!("{path} cannot be made: {problem}"))),
+                _ => Some(Finding::ok("store", format!("{path} will be made at first use"))),
+            }
         }
         Err(error) => Some(Finding::fail("store", format!("{path}: {error}"))),
         Ok(found) if !found.is_dir() => Some(Finding::fail("store", format!("{path} is not a directory"))),
+        Ok(_) if can_make(&config.store.join("snapshot")).is_err() => {
+            Some(Finding::fail("store", format!("{path} cannot be written to; make it this user's own")))
+        }
         Ok(found) if found.permissions().mode() & 0o077 != 0 => Some(Finding::warn(
             "store",
             format!("others may read {path}, which holds customer data; type: chmod 700 {path}"),

@@ -11,7 +11,7 @@ use crate::config::{ConfigError, KeyringSourceError};
 use crate::identity::keyring::KeyringError;
 use crate::ledger::LedgerError;
 use crate::run::{Refusal, RunError};
-use crate::snapshot::StoreError;
+use crate::snapshot::{FindError, InputError, SealError, StoreError};
 
 /// The exit codes that schedulers rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,19 @@ impl Failure {
 
     /// Usage, configuration or a guard: exit 2.
     pub fn refused(error: impl Into<anyhow::Error>) -> Self {
-        Self { exit: Exit::Refused, error: error.into(), hint: None }
+        let error = error.into();
+        let hint = hint_of(&error).map(str::to_owned);
+        Self { exit: Exit::Refused, error, hint }
+    }
+
+    /// Arguments that were not understood: one error, with usage and advice as its hint.
+    pub(super) fn usage(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        match text.split_once("\n\n") {
+            Some((what, advice)) => Self::refused_because(what).with_hint(advice),
+            None => Self::refused_because(text),
+        }
     }
 
     /// The same in plain words.
@@ -117,6 +129,19 @@ impl Failure {
             "exit_code": self.exit.code(),
         })
     }
+}
+
+/// What to do about an error that does not say it by itself.
+fn hint_of(error: &anyhow::Error) -> Option<&'static str> {
+    let input = match (error.downcast_ref::<Refusal>(), error.downcast_ref::<FindError>()) {
+        (Some(Refusal::Seal(SealError::Input(input))), _) | (_, Some(FindError::Input(input))) => input,
+        _ => return None,
+    };
+    let InputError::Read { source, .. } = input else { return None };
+    (source.kind() == std::io::ErrorKind::NotFound).then_some(
+        "give the path of an export, or at least 12 digits of a sealed snapshot's id; \
+         `counterfoil snapshot list` shows those",
+    )
 }
 
 impl fmt::Display for Failure {
@@ -183,6 +208,9 @@ impl From<LedgerError> for Failure {
         let hint = match &error {
             LedgerError::Unreachable(_) => {
                 Some("check ledger.url and that the database runs; what was settled stays settled, run again")
+            }
+            LedgerError::Migration(_) => {
+                Some("nothing was changed; a ledger needs a database of its own, and rights to create tables in it")
             }
             LedgerError::Corrupt { .. } => Some("restore the ledger from a copy; do not send meanwhile"),
             _ => None,

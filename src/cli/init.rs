@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::layout::program;
 use super::starter::{Starter, fill};
 use super::{Exit, Failure, Session};
 use crate::config::shell_word;
@@ -34,14 +35,14 @@ struct Report {
 impl Report {
     fn new(starter: &Starter) -> Self {
         let quoted = shell_word;
-        let config = quoted(&starter.configuration());
+        let (program, config) = (program(), quoted(&starter.configuration()));
         Self {
             directory: starter.directory.display().to_string(),
             written: starter.written.clone(),
             kept: starter.kept.clone(),
             next: vec![
-                format!("counterfoil --config {config} check"),
-                format!("counterfoil --config {config} run --snapshot {}", quoted(&starter.export())),
+                format!("{program} --config {config} check"),
+                format!("{program} --config {config} run --snapshot {}", quoted(&starter.export())),
             ],
         }
     }

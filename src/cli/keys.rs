@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
-use super::values::exact_week;
+use super::values::{exact_week, key_id};
 use super::{Exit, Failure, Session, open};
 use crate::config::{Config, load_keyring};
 use crate::identity::IsoWeek;
@@ -43,7 +43,7 @@ Examples:
       rotation: one more key, for a coming week; past receipts do not change")]
 struct GenerateArguments {
     /// The key's id [default: its first week, such as 2026-W01]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = key_id)]
     id: Option<String>,
 
     /// The first week that the key serves [default: the first one of last year; with --key-only next week]
@@ -78,7 +78,6 @@ fn generate(session: &Session, arguments: &GenerateArguments) -> Result<Exit, Fa
     };
     let id = arguments.id.clone().unwrap_or_else(|| from_week.to_string());
     let keyring = fresh_keyring(&id, from_week)?;
-    // Also refuses an id that no keyring may have.
     let check = Keyring::parse(&keyring)?.for_week(from_week)?.check_value();
     let text = if arguments.key_only { first_entry(&keyring) } else { keyring };
     let Some(path) = &arguments.out else {
@@ -236,13 +235,14 @@ impl fmt::Display for KeyList {
         writeln!(f, "{:width$}  {:8}  {:16}  pinned", "id", "from", "check value")?;
         for key in &self.keys {
             let pinned = match (key.pinned_weeks, key.disagrees) {
+                (Some(1), Some(0)) => "1 week".to_owned(),
                 (Some(pinned), Some(0)) => format!("{pinned} weeks"),
                 (Some(pinned), Some(other)) => format!("{pinned} weeks; {other} WEEKS PINNED TO ANOTHER SECRET"),
                 _ => "unknown: the ledger was not reached".to_owned(),
             };
             writeln!(f, "{:width$}  {:8}  {:16}  {pinned}", key.id, key.from_week, key.check)?;
         }
-        writeln!(f, "{:width$}  {:8}  {:16}  cohort, suppression, unsubscribe", "stable", "always", self.stable_check)?;
+        writeln!(f, "{:width$}  {:8}  {:16}  unsubscribe tokens", "stable", "always", self.stable_check)?;
         match self.weeks_without_key {
             Some(weeks) if weeks > 0 => writeln!(f, "\n{weeks} pinned weeks have no key in this keyring"),
             _ => Ok(()),

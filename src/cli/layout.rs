@@ -1,5 +1,8 @@
 //! How numbers, spans and dates look to people.
 
+use std::path::PathBuf;
+
+use crate::config::shell_word;
 use crate::identity::IsoWeek;
 
 /// A count with separators: `1,000,000`.
@@ -32,6 +35,14 @@ pub(super) fn week_dates(week: IsoWeek) -> String {
     let first = jiff::fmt::strtime::format(format!("%-d %b{year}"), first).unwrap_or_default();
     let last = jiff::fmt::strtime::format("%-d %b %Y", last).unwrap_or_default();
     format!("{first} to {last}")
+}
+
+/// How this program was called, for commands that are to be copied: its path, or its name where `PATH` finds it.
+pub(super) fn program() -> String {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    called
+        .filter(|path| path.components().count() > 1)
+        .map_or_else(|| "counterfoil".to_owned(), |path| shell_word(&path))
 }
 
 #[cfg(test)]

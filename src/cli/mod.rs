@@ -23,6 +23,7 @@ mod failure;
 mod init;
 mod keys;
 mod layout;
+mod lookup;
 mod migrate;
 mod open;
 mod output;
@@ -50,7 +51,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version go to standard output and end with 0, usage errors to standard error with 2. A
             // reader that has gone away is no error.
-            let _ = error.print();
+            if error.use_stderr() && arguments::asks_for_json(std::env::args_os()) {
+                Failure::usage(&error).report(Format::Json);
+            } else {
+                let _ = error.print();
+            }
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };

@@ -16,13 +16,20 @@ use super::{Failure, Session, stop};
 use crate::config::{Config, load_keyring};
 use crate::digest::{Bundle, Message, ReceiptFacts};
 use crate::identity::{ContentVersion, DigestType, Identity, IsoWeek};
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Ledger, LedgerError};
 use crate::run::{self, Progress, RunReport, RunRequest, Setup, SnapshotSource};
 use crate::snapshot::{Manifest, Row, RowChecks, SealOptions, Sealed, Store, lines, seal as seal_export};
 
 /// The configured ledger.
 pub(super) async fn ledger(config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
-    Ok(ledger::open(&config.ledger.url, config.clock_offset).await?)
+    let opened = ledger::open(&config.ledger.url, config.clock_offset).await;
+    opened.map_err(|error| match error {
+        LedgerError::Unreachable(_) => Failure::from(error).with_hint(format!(
+            "is {} there and open to this user (ledger.url)? what was settled stays settled; run again",
+            config.ledger.place()
+        )),
+        other => other.into(),
+    })
 }
 
 /// The configured ledger, if there is one already: looking must not make an empty one.
@@ -49,11 +56,13 @@ pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest
     }
     let stop = CancellationToken::new();
     let quiet = session.quiet || session.output.format == Format::Json;
+    let store = Store::open(&config.store)?;
+    expected_of_sealed(&store, request)?;
     let setup = Setup {
         config: Arc::new(config.clone()),
         keyring: Arc::new(keyring),
         ledger,
-        store: Store::open(&config.store)?,
+        store,
         stop: stop.clone(),
         progress: Arc::new(if quiet { Progress::quiet() } else { Progress::on_stderr() }),
     };
@@ -61,6 +70,28 @@ pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest
     let report = Box::pin(run::run(request, &setup)).await;
     listener.abort();
     Ok(report?)
+}
+
+/// What `--expect-…` asks of a snapshot that is sealed already: a guard that was asked for must not be skipped.
+fn expected_of_sealed(store: &Store, request: &RunRequest) -> Result<(), Failure> {
+    let Some(SnapshotSource::Sealed(id)) = &request.snapshot else { return Ok(()) };
+    if request.expect_sha256.is_some() {
+        return Err(Failure::refused_because("--expect-sha256 is about an export's file, not about a sealed snapshot")
+            .with_hint(
+                "leave it out: a sealed snapshot's id is the hash of its rows, and they are checked against it",
+            ));
+    }
+    let Some(expected) = request.expect_rows else { return Ok(()) };
+    let manifests = store.list()?;
+    let manifest = by_prefix(&manifests, id)?;
+    let found = manifest.rows + manifest.repeated + manifest.rejected;
+    if found == expected {
+        return Ok(());
+    }
+    let short = manifest.id.get(..12).unwrap_or(&manifest.id);
+    Err(Failure::refused_because(format!(
+        "the export of snapshot {short} had {found} rows, but {expected} were expected: it is another one"
+    )))
 }
 
 /// Checks an export and seals it.

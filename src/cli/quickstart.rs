@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::layout::program;
 use super::snapshot::only_type;
 use super::starter::{Starter, fill};
 use super::{Exit, Failure, Session, open};
@@ -69,7 +70,7 @@ fn places(starter: &Starter) -> Vec<(String, &'static str)> {
     let config = shell_word(&starter.configuration());
     vec![
         (within("outbox"), "the messages, one file each; open one in a mail program"),
-        (format!("counterfoil --config {config} receipts list"), "a receipt for each"),
+        (format!("{} --config {config} receipts list", program()), "a receipt for each"),
         (
             format!("sqlite3 {} 'SELECT * FROM receipt_overview'", within("counterfoil.db")),
             "the same, as auditors see it",

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 
+use super::lookup::{self, KeyPrefix, RunPrefix};
 use super::receipt_page::{Detail, Line, List};
 use super::snapshot::only_type;
-use super::values::{content_version, customer_id, digest_type, exact_week, reason, receipt_key, state, week};
+use super::values::{content_version, customer_id, digest_type, exact_week, reason, state, week};
 use super::{Exit, Failure, Session, open};
 use crate::config::{Config, load_keyring};
 use crate::identity::{ContentVersion, DigestType, Identity, IsoWeek, ReceiptKey, WeekSelector};
@@ -35,19 +36,20 @@ enum ReceiptsCommand {
 #[command(after_long_help = "\
 Examples:
   counterfoil receipts show --customer customer_8421 --week 2026-W32
-  counterfoil receipts show --key 433ae5f2261570208517571d3edbe0f3aeb52fcc4c4f038ec4c55d00f310fa53")]
+  counterfoil receipts show --key 433ae5f22615")]
+#[command(group(ArgGroup::new("which").args(["key", "customer"]).required(true)))]
 struct ShowArguments {
-    /// The receipt key, 64 hex digits
-    #[arg(long, value_name = "HEX", value_parser = receipt_key, required_unless_present = "customer")]
+    /// The receipt key, 64 hex digits, or its beginning as log lines show it
+    #[arg(long, value_name = "HEX")]
     #[arg(conflicts_with_all = ["customer", "week", "digest_type", "content_version"])]
-    key: Option<ReceiptKey>,
+    key: Option<KeyPrefix>,
 
     /// The customer's id
     // A text here and checked later: a usage error would repeat it.
-    #[arg(long, value_name = "ID", requires = "week")]
+    #[arg(long, value_name = "ID")]
     customer: Option<String>,
 
-    /// The week: last, current, or one such as 2026-W32
+    /// The week: last, current, or one such as 2026-W32 [default: last]
     #[arg(long, value_name = "WEEK", value_parser = week)]
     week: Option<WeekSelector>,
 
@@ -83,9 +85,9 @@ struct ListArguments {
     #[arg(long)]
     in_conflict: bool,
 
-    /// Of this run
+    /// Of this run, by its id or the beginning of it
     #[arg(long, value_name = "ID")]
-    run: Option<String>,
+    run: Option<RunPrefix>,
 
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -129,13 +131,20 @@ pub(super) async fn receipts(session: &Session, arguments: ReceiptsArguments) ->
 struct Answer {
     receipt_key: String,
     receipt: Option<Detail>,
+    /// Which digest was asked for, where it was by customer.
+    #[serde(skip)]
+    asked_for: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.receipt {
             Some(detail) => write!(f, "{detail}"),
-            None => writeln!(f, "there is no receipt {}: nothing was sent under it by this ledger", self.receipt_key),
+            None => {
+                let asked_for = self.asked_for.iter().map(|digest| format!(" ({digest})")).collect::<String>();
+                writeln!(f, "there is no receipt {}{asked_for}", self.receipt_key)?;
+                writeln!(f, "nothing was sent under it, as far as this ledger knows")
+            }
         }
     }
 }
@@ -144,23 +153,26 @@ async fn show(session: &Session, arguments: ShowArguments) -> Result<Exit, Failu
     let customer = arguments.customer.as_deref().map(customer_id).transpose()?;
     let config = session.load()?;
     let ledger = open::existing_ledger(&config).await?;
-    let key = match (arguments.key, customer, arguments.week) {
-        (Some(key), _, _) => key,
-        (None, Some(customer_id), Some(selector)) => {
+    let mut asked_for = None;
+    let key = match (&arguments.key, customer) {
+        (Some(wanted), _) => lookup::receipt_key(ledger.as_ref(), wanted).await?,
+        (None, Some(customer_id)) => {
+            let selector = arguments.week.unwrap_or(WeekSelector::Last);
             let week = selector.resolve(ledger.now().await?, &config.time_zone).map_err(Failure::refused)?;
             let digest_type = only_type(&config, arguments.digest_type)?;
             let content_version = version(&config, &digest_type, arguments.content_version)?;
             let (digest_type, content_version) = (&digest_type, &content_version);
             let identity = Identity { customer_id: &customer_id, iso_week: week, digest_type, content_version };
+            asked_for = Some(format!("{digest_type} {content_version}, week {week}"));
             load_keyring(&config.keyring)?.for_week(week)?.receipt_key(&identity)
         }
-        _ => return Err(Failure::refused_because("give --key, or --customer and --week")),
+        (None, None) => return Err(Failure::refused_because("give --key or --customer")),
     };
     let receipt = match ledger.receipt(&key).await? {
         Some(record) => Some(Detail::new(&record, &ledger.events(record.iso_week, &key).await?)),
         None => None,
     };
-    session.output.result(&Answer { receipt_key: key.to_string(), receipt })?;
+    session.output.result(&Answer { receipt_key: key.to_string(), receipt, asked_for })?;
     Ok(Exit::Settled)
 }
 
@@ -177,12 +189,18 @@ pub(super) fn version(
 async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failure> {
     let config = session.load()?;
     let ledger = open::existing_ledger(&config).await?;
+    let run_id = match &arguments.run {
+        Some(wanted) => Some(lookup::run_id(&config, ledger.as_ref(), wanted).await?),
+        None => None,
+    };
     let filter = ReceiptFilter {
         iso_week: arguments.week,
         state: arguments.state,
         reason: arguments.reason,
         run_id: arguments.run,
         in_conflict: arguments.in_conflict,
+=======
+        run_id,
         after: arguments.after.map(|place| (place.0, place.1)),
         limit: arguments.limit,
     };

@@ -104,7 +104,8 @@ fn compare<'a>(directory: &Path, files: &'a [File]) -> Result<(Vec<String>, Vec<
             Ok(_) => others.push(file.name.as_str()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push(file),
             Err(error) => {
-                let error = anyhow::Error::new(error).context(format!("{} cannot be read", file.name));
+                let error = anyhow::Error::new(error)
+                    .context(format!("{} cannot be read", directory.join(&file.name).display()));
                 return Err(Failure { exit: Exit::CouldNotRun, error, hint: None });
             }
         }

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::failure::Failure;
 use super::run::WaitChoice;
 use crate::config::quantity::{DURATION_FORM, parse_duration};
-use crate::identity::{ContentVersion, CustomerId, DigestType, IsoWeek, ReceiptKey, WeekSelector};
+use crate::identity::{ContentVersion, CustomerId, DigestType, IsoWeek, WeekSelector};
 use crate::receipt::{Reason, State};
 
 /// `last`, `current` or a week.
@@ -28,14 +28,16 @@ pub(super) fn content_version(text: &str) -> Result<ContentVersion, String> {
     ContentVersion::new(text).map_err(|error| error.to_string())
 }
 
+/// The id of a key in the keyring.
+pub(super) fn key_id(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let good = (1..=64).contains(&text.len()) && text.bytes().all(plain);
+    good.then(|| text.to_owned()).ok_or_else(|| "expected 1 to 64 letters, digits, dots, underscores or hyphens".into())
+}
+
 /// A customer's id. Read after the arguments were, because a usage error would repeat it.
 pub(super) fn customer_id(text: &str) -> Result<CustomerId, Failure> {
     CustomerId::new(text).map_err(|error| Failure::refused_because(format!("--customer {error}")))
-}
-
-/// A receipt key.
-pub(super) fn receipt_key(text: &str) -> Result<ReceiptKey, String> {
-    ReceiptKey::from_hex(text).ok_or_else(|| "expected the 64 hex digits of a receipt key".to_owned())
 }
 
 /// A receipt's state.

@@ -31,7 +31,7 @@ pub(super) fn destination(name: &str, mut settings: Settings, kinds: &[Kind]) ->
         lease: lease(&settings, send_timeout)?,
         on_ambiguous: on_ambiguous(&settings)?,
         backoff: backoff(&settings.section("backoff")?)?,
-        keep_provider_text: settings.boolean("keep_provider_text")?.unwrap_or(false),
+        keep_provider_text: keep_provider_text(&settings)?,
         settings: Settings::default(),
     };
     settings.table.retain(|name, _| !names::DESTINATION.contains(&name));
@@ -107,4 +107,15 @@ fn refuse_misspelt(settings: &Settings) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A provider's words may hold an address; this version keeps its codes alone.
+fn keep_provider_text(settings: &Settings) -> Result<bool> {
+    match settings.boolean("keep_provider_text")? {
+        Some(true) => Err(ConfigError::setting(
+            settings.name("keep_provider_text"),
+            "this version keeps a provider's code and never its text; expected false",
+        )),
+        _ => Ok(false),
+    }
 }

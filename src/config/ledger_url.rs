@@ -20,6 +20,7 @@ pub(super) fn checked(url: &str, directory: &Path, exposed: bool) -> Result<Secr
         return Err(FORM.to_owned());
     }
     let parsed = url::Url::parse(url).map_err(|error| format!("{FORM}: {error}"))?;
+    refuse_unknown_options(&parsed)?;
     let in_query = parsed.query_pairs().any(|(name, _)| name == "password");
     if exposed && (parsed.password().is_some() || in_query) {
         return Err(
@@ -30,6 +31,35 @@ pub(super) fn checked(url: &str, directory: &Path, exposed: bool) -> Result<Secr
         );
     }
     Ok(SecretString::from(url))
+}
+
+/// What may stand behind the question mark of a PostgreSQL URL.
+const OPTIONS: [&str; 11] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+];
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
+/// The driver would ignore an option that it does not know, and log its value, which may be a misspelt password's.
+fn refuse_unknown_options(url: &url::Url) -> Result<(), String> {
+    for (name, value) in url.query_pairs() {
+        if !OPTIONS.contains(&name.as_ref()) {
+            return Err(format!("has an unknown option behind the `?`; known: {}", OPTIONS.join(", ")));
+        }
+        if name == "sslmode" && !SSL_MODES.contains(&value.as_ref()) {
+            return Err(format!("has an unknown `sslmode`; known: {}", SSL_MODES.join(", ")));
+        }
+    }
+    Ok(())
 }
 
 /// The rest of an SQLite URL is a path and nothing else, as it stands.
@@ -101,5 +131,14 @@ mod tests {
             assert!(at(url, false).is_ok());
         }
         assert!(at("postgres://u@h/d", true).is_ok());
+    }
+
+    #[test]
+    fn an_option_that_the_driver_would_ignore_is_refused_without_its_value() {
+        for url in ["postgres://h/d?passwrd=canary", "postgres://h/d?sslmode=canary"] {
+            let error = at(url, false).unwrap_err();
+            assert!(error.contains("known: ") && !error.contains("canary"), "{error}");
+        }
+        assert!(at("postgres://h/d?sslmode=verify-full&application_name=digests", false).is_ok());
     }
 }

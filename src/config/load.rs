@@ -247,7 +247,14 @@ fn rollout(settings: &Settings) -> Result<RolloutConfig> {
             return Err(ConfigError::setting("rollout.mode", reason));
         }
     };
-    Ok(RolloutConfig { mode, cohort: settings.share("cohort")?.unwrap_or(1.0) })
+    let cohort = settings.share("cohort")?.unwrap_or(1.0);
+    if cohort < 1.0 {
+        // A limit that nothing keeps would be the worst of surprises.
+        let reason = "this version sends to every customer of a snapshot and cannot keep to a share; expected \"100%\". \
+                      To begin small, run an export of few customers";
+        return Err(ConfigError::setting("rollout.cohort", reason));
+    }
+    Ok(RolloutConfig { mode, cohort })
 }
 
 fn retention(settings: &Settings) -> Result<RetentionConfig> {

@@ -80,6 +80,20 @@ impl LedgerConfig {
     pub fn file(&self) -> Option<&Path> {
         self.url.expose_secret().strip_prefix("sqlite://").map(Path::new)
     }
+
+    /// Where the ledger is, for people: a file, or host and database. Never a user's name, a password or an option.
+    pub fn place(&self) -> String {
+        if let Some(file) = self.file() {
+            return file.display().to_string();
+        }
+        let parsed = url::Url::parse(self.url.expose_secret()).ok();
+        let shown = parsed.map(|url| {
+            let host = url.host_str().unwrap_or("localhost");
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            format!("postgres://{host}{port}{}", url.path())
+        });
+        shown.unwrap_or_else(|| "a PostgreSQL server".to_owned())
+    }
 }
 
 /// Where the keyring comes from.

@@ -32,8 +32,11 @@ impl Settings {
     /// The first unknown name.
     pub fn refuse_unknown(&self, known: &[&str]) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
-        let advice = nearest(unknown, known.iter().copied())
-            .map_or_else(|| format!("known here: {}", known.join(", ")), |name| format!("did you mean `{name}`?"));
+        let advice = match nearest(unknown, known.iter().copied()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None if known.is_empty() => "nothing can be set here; leave it out".to_owned(),
+            None => format!("known here: {}", known.join(", ")),
+        };
         Err(ConfigError::setting(self.name(unknown), format!("is unknown; {advice}")))
     }
 

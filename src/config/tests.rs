@@ -133,6 +133,8 @@ fn what_cannot_work_is_refused() {
         ("run", "max_in_flight = 0", "from 1 to 100000"),
         ("run", "wait = \"soon\"", "number and a unit"),
         ("rollout", "mode = \"advisory\"", "\"observe\" or \"enforce\""),
+        ("rollout", "cohort = \"5%\"", "sends to every customer"),
+        ("destination.retail", "keep_provider_text = true", "never its text"),
         ("retention", "receipts = \"25 weeks\"", "replay_horizon"),
         ("retention", "snapshots = \"3d\"", "whole weeks"),
     ] {
@@ -169,7 +171,7 @@ fn the_environment_overrides_the_file_and_its_types_fit() {
             "LEDGER__AUTO_MIGRATE=false",
             "RUN__MAX_IN_FLIGHT=50",
             "ROLLOUT__MODE=enforce",
-            "ROLLOUT__COHORT=5%",
+            "ROLLOUT__COHORT=100%",
             "DIGEST__WEEKLY_ACTIVITY__CONTENT_VERSION=2026",
             "DESTINATION__RETAIL__RATE=300/min",
             "DESTINATION__RETAIL__PATH=out",
@@ -181,7 +183,7 @@ fn the_environment_overrides_the_file_and_its_types_fit() {
     assert_eq!(config.environment, "staging");
     assert!(!config.ledger.auto_migrate);
     assert_eq!(config.run.max_in_flight, 50);
-    assert_eq!((config.rollout.mode, config.rollout.cohort), (Mode::Enforce, 0.05));
+    assert_eq!((config.rollout.mode, config.rollout.cohort), (Mode::Enforce, 1.0));
     assert_eq!(config.digests.values().next().unwrap().content_version.as_str(), "2026");
     let retail = &config.destinations["retail"];
     assert_eq!(retail.rate, Some(Rate { interval: SignedDuration::from_millis(200), burst: 5 }));

@@ -37,7 +37,14 @@ pub(super) type Files = BTreeMap<String, Vec<u8>>;
 /// Reads a bundle's directory.
 pub(super) fn read(directory: &Path) -> Result<Files, BundleError> {
     let mut files = Files::new();
-    let kind = fs::metadata(directory).map_err(|source| unreadable(directory, source))?;
+    let kind = fs::metadata(directory).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => BundleError::file(
+            directory,
+            "there is no such directory; a bundle is <type>/<version> below `templates`, and a new version begins \
+             as a copy of the one before",
+        ),
+        _ => unreadable(directory, source),
+    })?;
     if !kind.is_dir() {
         return Err(BundleError::file(directory, "is no directory; a bundle is the directory <type>/<version>"));
     }

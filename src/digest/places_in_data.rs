@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::identity::canonical_json::shown_name;
+
 /// A member's place, such as `currency` or `transactions[].amount`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlaceInData(Vec<Step>);
@@ -64,24 +66,24 @@ impl Step {
     }
 }
 
-/// A JSON pointer into `data` as the path that errors show. A member whose name is not a plain one could be content,
-/// so it shows as `?`.
+/// A JSON pointer into `data` as the path that errors show. A member whose name could be content is
+/// not shown; nor is a number that is long enough for an account's instead of an index.
 pub(super) fn path_of(pointer: &str) -> String {
     let mut path = String::from("data");
     for part in pointer.split('/').skip(1) {
-        if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+        if (1..=5).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()) {
             path.push('[');
             path.push_str(part);
             path.push(']');
         } else {
             path.push('.');
-            path.push_str(if is_plain_name(part) { part } else { "?" });
+            path.push_str(shown_name(part));
         }
     }
     path
 }
 
-/// `[A-Za-z_][A-Za-z0-9_-]{0,63}`
+/// What a schema may name: `[A-Za-z_][A-Za-z0-9_-]{0,63}`
 fn is_plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.len() <= 64
@@ -110,7 +112,8 @@ mod tests {
     #[test]
     fn names_that_could_be_content_are_not_shown() {
         assert_eq!(path_of("/transactions/3/amount"), "data.transactions[3].amount");
-        assert_eq!(path_of("/Mr X's account/amount"), "data.?.amount");
+        assert_eq!(path_of("/Mr X's account/amount"), "data.(not shown).amount");
+        assert_eq!(path_of("/accounts/84210007/amount"), "data.accounts.(not shown).amount");
         assert_eq!(path_of(""), "data");
     }
 }

@@ -153,11 +153,13 @@ fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A member's name as errors may show it. A name that does not look like one (letters, digits, `_` and `-`, at
-/// most 64 bytes) might be a value in the wrong place or control a terminal.
+/// A member's name as errors may show it. A name that does not look like one (letters, `_`, `-` and at most two
+/// digits, at most 64 bytes) might be a value in the wrong place, such as a customer's id, or control a terminal.
 pub fn shown_name(name: &str) -> &str {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=64).contains(&name.len()) && name.bytes().all(plain) { name } else { "(unprintable)" }
+    let digits = name.bytes().filter(u8::is_ascii_digit).count();
+    let chosen = (1..=64).contains(&name.len()) && digits <= 2 && name.bytes().all(plain);
+    if chosen { name } else { "(not shown)" }
 }
 
 /// The reader's own words, without the place in the text, which the caller gives; they never quote the text.
@@ -523,7 +525,7 @@ mod tests {
             (r#"{"a":1,"a":1}"#, "a"),
             (r#"{"a":1,"\u0061":2}"#, "a"),
             (r#"{"data":{"list":[{},{"b":1,"c":2,"b":3}]}}"#, "data.list[1].b"),
-            (r#"{"data":{"a b":1,"a b":1}}"#, "data.(unprintable)"),
+            (r#"{"data":{"a b":1,"a b":1}}"#, "data.(not shown)"),
         ] {
             assert_eq!(parse(text), Err(JsonError::Duplicate { path: path.to_owned() }));
         }
@@ -566,8 +568,8 @@ mod tests {
     #[test]
     fn names_that_are_no_names_are_not_shown() {
         let text = "{\"data\":{\"jane@example.test\":{\"\\u001b[31m\":1e400}}}";
-        assert_eq!(number_error(text).0, "data.(unprintable).(unprintable)");
-        assert_eq!(shown_name(&"a".repeat(65)), "(unprintable)");
+        assert_eq!(number_error(text).0, "data.(not shown).(not shown)");
+        assert_eq!(shown_name(&"a".repeat(65)), "(not shown)");
     }
 
     /// Any value that the number rule admits.

@@ -222,7 +222,7 @@ impl Export {
     /// The length of the byte order mark, or the error for what is no UTF-8 text at all.
     fn look_at_first_line(&self, line: &[u8]) -> Result<usize, InputError> {
         let twice = compression(line).map(|_| "compressed twice");
-        match twice.or_else(|| foreign_format(line)) {
+        match twice.or_else(|| foreign_format(line)).or_else(|| other_text(line)) {
             Some(found) => Err(InputError::Foreign { path: self.path.clone(), found }),
             None if line.starts_with(BYTE_ORDER_MARK) => Ok(BYTE_ORDER_MARK.len()),
             None => Ok(0),
@@ -254,6 +254,19 @@ fn foreign_format(start: &[u8]) -> Option<&'static str> {
         [b'%', b'P', b'D', b'F', ..] => Some("a PDF file"),
         // A row with a NUL in it is a bad row; what does not even begin as one is no text.
         [first, ..] if *first != b'{' && compression(start).is_none() && start.contains(&0) => Some("a binary file"),
+        _ => None,
+    }
+}
+
+/// What the first line says where it begins some other text than one row a line. Anything else is left to the rows.
+fn other_text(line: &[u8]) -> Option<&'static str> {
+    match line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii() {
+        [b'[', ..] => Some("a JSON array, of which `jq -c '.[]'` makes one object a line"),
+        b"{" => Some("one JSON text over several lines, of which `jq -c .` makes one object a line"),
+        [b'{', ..] => None,
+        line if line.split(|byte| b",;\t".contains(byte)).any(|name| name.trim_ascii() == b"customer_id") => {
+            Some("a table with a heading, such as CSV")
+        }
         _ => None,
     }
 }

@@ -14,6 +14,7 @@ mod find;
 mod input;
 mod locale;
 mod pipeline;
+mod rejects;
 mod row;
 mod seal;
 mod seen;

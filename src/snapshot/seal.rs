@@ -8,6 +8,7 @@ use super::checks::RowChecks;
 use super::disk;
 use super::input::{Export, InputError};
 use super::pipeline::{CheckedChunk, check_all};
+use super::rejects;
 use super::row::{BadRow, RowFault};
 use super::seen::{EntryHasher, Repeats, Seen};
 use super::staging::{FaultLog, LineLog, PartWriter, Staging, WrittenParts, random};
@@ -123,6 +124,14 @@ pub enum SealError {
         #[source]
         source: std::io::Error,
     },
+    /// The rejects file would replace something that is none.
+    #[error("the rejects file would replace {path}, which {what}; name another file with --rejects")]
+    RejectsReplace {
+        /// The rejects file.
+        path: PathBuf,
+        /// What stands there.
+        what: &'static str,
+    },
 }
 
 /// The bad rows of an export that was refused.
@@ -172,6 +181,7 @@ pub fn seal(
     progress: &dyn Fn(u64),
 ) -> Result<Sealed, SealError> {
     let mut export = Export::open(input)?;
+    rejects::may_be_written(input, options)?;
     let staging = Staging::begin(store)?;
     let mut intake = Intake::begin(&staging, options)?;
     let hasher = EntryHasher::new(&random()?);
@@ -305,9 +315,9 @@ impl Staged {
             rejected,
             sealed_at: options.sealed_at,
         };
-        let rejects = match &options.rejects {
-            Some(path) if options.on_bad_row == OnBadRow::SetAside => Some(path.clone()),
-            _ => (rejected > 0).then(|| store.root.join(format!("{}.rejects.jsonl", manifest.id))),
+        let rejects = match rejects::named(options) {
+            Some(path) => Some(path.to_owned()),
+            None => (rejected > 0).then(|| store.root.join(format!("{}.rejects.jsonl", manifest.id))),
         };
         let first_rejected = self.faults.first_with(contradictions(&self.repeats));
         if let Some(path) = &rejects {

@@ -369,8 +369,9 @@ fn bad_members() -> Vec<Case> {
     vec![
         (with("customer", CANARY), "customer", "is unknown; known are customer_id, email, name"),
         (with("Email", CANARY), "Email", "is unknown"),
-        (with("CANARY@example.test", 1), "(unprintable)", "is unknown"),
-        (with("", 1), "(unprintable)", "is unknown"),
+        (with("CANARY@example.test", 1), "(not shown)", "is unknown"),
+        (with("", 1), "(not shown)", "is unknown"),
+        (with("customer_8421", 1), "(not shown)", "is unknown"),
         (ending(r#","email":"d@example.test"}"#), "email", "twice"),
         (ending(r#","\u0065mail":"c@example.test"}"#), "email", "twice"),
         (ending(r#","data":{}}"#), "data", "twice"),
@@ -449,6 +450,10 @@ fn a_file_that_is_no_export_is_refused_as_a_whole() {
         (b"\xfd7zXZ\x00CANARY".to_vec(), "is an xz file"),
         (b"BZh91AY&SYCANARY".to_vec(), "is a bzip2 file"),
         (b"%PDF-1.7 CANARY".to_vec(), "is a PDF file"),
+        ([b"[".to_vec(), rows.clone(), b"]".to_vec()].concat(), "is a JSON array"),
+        ([b"\xef\xbb\xbf[\n".to_vec(), rows.clone()].concat(), "is a JSON array"),
+        (b"{\n  \"customer_id\": \"CANARY\"\n}\n".to_vec(), "is one JSON text over several lines"),
+        (b"email;customer_id;name\nCANARY;CANARY;CANARY\n".to_vec(), "is a table with a heading"),
         (b"\x7fELF\x02\x01\x01\x00CANARY".to_vec(), "is a binary file"),
         (gzip(&compressed), "is compressed twice"),
         (compressed[..compressed.len() / 2].to_vec(), "ends in the middle of its gzip data"),
@@ -719,13 +724,34 @@ fn set_aside_seals_the_good_rows_and_accounts_for_every_other_one() {
 fn a_rejects_file_that_was_asked_for_is_written_even_when_empty() {
     let fixture = Fixture::new();
     let path = fixture.directory.path().join("rejects.jsonl");
-    fs::write(&path, "last week's").unwrap();
+    fs::write(&path, "{\"line\":9,\"field\":\"name\",\"reason\":\"last week's\"}\n").unwrap();
     let options = SealOptions { rejects: Some(path.clone()), ..options(OnBadRow::SetAside) };
     fixture.seal_with(&good(&["a"]), &options).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "");
     fixture.seal_with(&[good(&["a"]), b"{}".to_vec()].concat(), &options).unwrap();
     let expected = "{\"line\":2,\"field\":\"customer_id\",\"reason\":\"is missing\"}\n";
     assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+}
+
+#[test]
+fn a_rejects_file_never_takes_the_place_of_anything_else() {
+    let fixture = Fixture::new();
+    let rows = [good(&["a"]), b"{}".to_vec()].concat();
+    let keyring = fixture.directory.path().join("keyring.toml");
+    fs::write(&keyring, "secret").unwrap();
+    for (rejects, what) in [
+        (fixture.directory.path().join("snapshots/../export.jsonl"), "is the export itself"),
+        (fixture.directory.path().to_owned(), "is no regular file"),
+        (PathBuf::from("/dev/null"), "is no regular file"),
+        (keyring.clone(), "exists and is no rejects file"),
+    ] {
+        let options = SealOptions { rejects: Some(rejects), ..options(OnBadRow::SetAside) };
+        let error = chain(&fixture.seal_with(&rows, &options).unwrap_err());
+        assert!(error.contains(what) && error.contains("--rejects"), "{error}");
+        assert_eq!(fs::read(fixture.file(&rows)).unwrap(), rows);
+    }
+    assert_eq!(fs::read_to_string(&keyring).unwrap(), "secret");
+    assert_eq!(fixture.store.list().unwrap(), []);
 }
 
 #[test]

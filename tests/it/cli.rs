@@ -112,7 +112,10 @@ fn usage_errors_end_with_2_and_name_the_argument() {
         (&["run", "--type", "Weekly"], "lower-case letter"),
         (&["-q", "-v", "run"], "cannot be used with"),
         (&["receipts", "show"], "--key"),
-        (&["receipts", "show", "--customer", "x"], "--week"),
+        (&["receipts", "show"], "--customer"),
+        (&["receipts", "show", "--key", "433ae5f2261"], "at least the first 12"),
+        (&["receipts", "list", "--run", "zz"], "32 hex digits of a run's id"),
+        (&["keys", "generate", "--id", "a \"b"], "expected 1 to 64 letters"),
         (&["receipts", "list", "--state", "gone"], "expected one of: claimed, sent"),
         (&["receipts", "list", "--limit", "0"], "1..=100000"),
         (&["preview", "--snapshot", "x", "--customer", "y", "--text", "--html"], "cannot be used with"),
@@ -334,4 +337,86 @@ fn a_reader_that_goes_away_is_no_error() {
     drop(child.stdout.take());
     let ended = child.wait_with_output().unwrap();
     assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_usage_error_is_json_where_json_was_asked_for() {
+    let ended = Place::empty().run(&["run", "--wait", "soon", "--format", "json"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""));
+    let error: serde_json::Value = serde_json::from_str(&ended.stderr).unwrap();
+    assert_eq!(error["exit_code"], 2);
+    assert!(error["error"].as_str().unwrap().starts_with("invalid value 'soon' for '--wait <TIME|auto>'"), "{error}");
+}
+
+#[test]
+fn what_logs_show_of_a_receipt_or_a_run_finds_it() {
+    let place = Place::empty();
+    assert_eq!(place.run(&["quickstart", "."]).code, 0);
+    let page = place.run(&["receipts", "list", "--format", "json"]).stdout;
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    for receipt in page["receipts"].as_array().unwrap() {
+        let (key, run) = (receipt["receipt_key"].as_str().unwrap(), receipt["run_id"].as_str().unwrap());
+        let shown = place.run(&["receipts", "show", "--key", &key[..12]]);
+        assert!(shown.stdout.starts_with(&format!("receipt {key}\n")), "{}{}", shown.stdout, shown.stderr);
+        let listed = place.run(&["receipts", "list", "--run", &run[..12], "--format", "json"]).stdout;
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&listed).unwrap(), page);
+    }
+    for arguments in [["show", "--key", "ffffffffffff"], ["list", "--run", "ffffffffffff"]] {
+        let ended = place.run(&[&["receipts"], &arguments[..]].concat());
+        assert_eq!(ended.code, 2, "{}", ended.stdout);
+        assert!(ended.stderr.contains("ffffffffffff"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_guard_that_was_asked_for_is_not_skipped_where_the_snapshot_is_sealed_already() {
+    let place = Place::initialised();
+    let export = place.files().into_iter().find(|name| name.ends_with(".jsonl")).unwrap();
+    let sealed = place.run(&["snapshot", "seal", &export, "--format", "json"]).stdout;
+    let id = serde_json::from_str::<serde_json::Value>(&sealed).unwrap()["id"].as_str().unwrap().to_owned();
+    for (guard, value, code) in [("--expect-rows", "7", 0), ("--expect-rows", "8", 2), ("--expect-sha256", &id, 2)] {
+        let ended = place.run(&["run", "--snapshot", &id[..12], guard, value]);
+        assert_eq!(ended.code, code, "{guard} {value}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn check_fails_where_a_run_could_not_make_its_files() {
+    let place = Place::initialised();
+    let elsewhere = [("COUNTERFOIL_LEDGER__URL", "sqlite://nowhere/counterfoil.db")];
+    let ended = place.run_with(&["check"], &elsewhere);
+    assert_eq!(ended.code, 1);
+    assert!(ended.stdout.contains("there is no directory"), "{}", ended.stdout);
+    fs::write(place.path().join("file"), "").unwrap();
+    let ended = place.run_with(&["check"], &[("COUNTERFOIL_STORE__URL", "file/snapshots")]);
+    assert_eq!(ended.code, 2, "{}", ended.stdout);
+    assert!(ended.stdout.contains("FAIL  store"), "{}", ended.stdout);
+}
+
+#[test]
+fn no_customer_is_in_what_a_run_prints_logs_lists_or_records() {
+    let place = Place::initialised();
+    place.edit("mode   = \"observe\"", "mode   = \"enforce\"");
+    let row = |id: &str, currency: &str| {
+        format!(
+            "{{\"customer_id\":\"{id}_canary\",\"email\":\"{id}.canary@example.test\",\"name\":\"Canary\",\"data\":{{\
+             \"period_start\":\"2026-08-03\",\"period_end\":\"2026-08-09\",\"currency\":\"{currency}\",\
+             \"opening_balance\":\"1\",\"closing_balance\":\"2\",\"transactions\":[\
+             {{\"date\":\"2026-08-04\",\"description\":\"canary\",\"amount\":\"1.00\"}}]}}}}"
+        )
+    };
+    let rows = [row("a", "EUR"), row("b", "EUR"), row("c", "canary"), row("d", "JPY"), "canary".to_owned()];
+    fs::write(place.path().join("export.jsonl"), rows.join("\n")).unwrap();
+    let arguments = ["-vv", "run", "--snapshot", "export.jsonl", "--on-bad-row", "set-aside", "--rejects", "bad.jsonl"];
+    for format in ["human", "json"] {
+        let ended = place.run(&[&arguments[..], &["--format", format]].concat());
+        assert_eq!(ended.code, 3, "{}", ended.stderr);
+        let shown = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+    assert_eq!(fs::read_dir(place.path().join("outbox/new")).unwrap().count(), 2);
+    for file in place.files().into_iter().filter(|name| name.starts_with("counterfoil.db") || name == "bad.jsonl") {
+        let bytes = fs::read(place.path().join(&file)).unwrap().to_ascii_lowercase();
+        assert!(!bytes.windows(6).any(|window| window == b"canary"), "{file}");
+    }
 }

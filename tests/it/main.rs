@@ -10,6 +10,7 @@
     clippy::print_stderr
 )]
 
+mod bad_data;
 mod bad_rows;
 mod cli;
 mod databases;
