@@ -59,11 +59,9 @@ pub(super) async fn receipt_key(ledger: &dyn Ledger, wanted: &KeyPrefix) -> Resu
     for week in weeks(ledger).await? {
         let filter = ReceiptFilter {
             iso_week: Some(week),
-            state: None,
-            reason: None,
-            run_id: None,
             after: last_before(&wanted.0).map(|key| (week, key)),
             limit: 2,
+            ..ReceiptFilter::default()
         };
         let keys = ledger.receipts(&filter).await?.into_iter().map(|record| record.key);
         found.extend(keys.filter(|key| key.to_string().starts_with(&wanted.0)));

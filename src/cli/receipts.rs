@@ -197,9 +197,7 @@ async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failu
         iso_week: arguments.week,
         state: arguments.state,
         reason: arguments.reason,
-        run_id: arguments.run,
         in_conflict: arguments.in_conflict,
-=======
         run_id,
         after: arguments.after.map(|place| (place.0, place.1)),
         limit: arguments.limit,

@@ -203,7 +203,6 @@ pub(super) async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) 
     let digest = digest_config(config, &request.digest_type)?;
     let week = request.week.resolve(clock.now(), &config.time_zone).map_err(Refusal::Week)?;
     horizon(week, config, clock.now())?;
-    whole_cohort(request, config)?;
     let content_version = request.content_version.clone().unwrap_or_else(|| digest.content_version.clone());
     let bundle = Arc::new(sources::bundle(config, &request.digest_type, &content_version)?);
     let week_key = setup.keyring.for_week(week).map_err(|error| Refusal::Keyring(error.to_string()))?;
@@ -278,18 +277,6 @@ pub(super) fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal>
             digest_type: ours.digest_type.clone(),
             content_version: ours.content_version.clone(),
         });
-    }
-    Ok(())
-}
-
-/// A share of the customers that is not obeyed would send to all of them.
-fn whole_cohort(request: &RunRequest, config: &Config) -> Result<(), Refusal> {
-    if request.mode == Mode::Enforce && config.rollout.cohort < 1.0 {
-        return Err(Refusal::Configuration(
-            "setting `rollout.cohort`: this version sends to every customer of the snapshot or to none; set it to \"100%\" \
-             and export only the customers that are meant"
-                .to_owned(),
-        ));
     }
     Ok(())
 }
