@@ -98,17 +98,32 @@ fn text_body(text: &str) -> Body {
     let short_lines = text.lines().all(|line| line.len() <= MAX_PLAIN_LINE_BYTES);
     let plain = text.is_ascii() && short_lines && !text.contains('\r');
     if plain {
-        let bytes = text.replace('\n', "\r\n").into_bytes();
+        let bytes = with_crlf(text).into_bytes();
         return Body::dangerous_pre_encoded(bytes, ContentTransferEncoding::SevenBit);
     }
-    let body = Body::new(text.to_owned());
+    let text = with_crlf(text);
+    let body = Body::new(text.clone());
     match body.encoding() {
         ContentTransferEncoding::SevenBit => {
             // Never an error: quoted-printable takes every text.
-            Body::new_with_encoding(text.to_owned(), ContentTransferEncoding::QuotedPrintable).unwrap_or(body)
+            Body::new_with_encoding(text, ContentTransferEncoding::QuotedPrintable).unwrap_or(body)
         }
         _ => body,
     }
+}
+
+/// Every line ends in CRLF, in one pass: lettre inserts each missing CR by itself and moves all that follows, which
+/// grows with the square of a message's length.
+fn with_crlf(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 16);
+    let mut lines = text.split('\n').peekable();
+    while let Some(line) = lines.next() {
+        match lines.peek() {
+            None => out.push_str(line),
+            Some(_) => out.extend([line.strip_suffix('\r').unwrap_or(line), "\r\n"]),
+        }
+    }
+    out
 }
 
 fn image_part(image: &InlineImage) -> SinglePart {
@@ -137,5 +152,35 @@ impl Header for ContentId {
 
     fn display(&self) -> HeaderValue {
         HeaderValue::new(Self::name(), self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_break_becomes_crlf_once() {
+        for (text, expected) in [
+            ("", ""),
+            ("a", "a"),
+            ("\n", "\r\n"),
+            ("a\nb\r\nc\n\n", "a\r\nb\r\nc\r\n\r\n"),
+            ("a\rb\n", "a\rb\r\n"),
+            ("ä\r\r\n", "ä\r\r\n"),
+        ] {
+            assert_eq!(with_crlf(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_what_the_library_makes_of_the_text_as_it_is() {
+        for text in
+            ["Grüße\n".repeat(40), "x".repeat(100) + "\n\r\nä", "寿司 🍣\n".repeat(30), "a =  \nß\t\n".to_owned()]
+        {
+            let (ours, theirs) = (text_body(&text), Body::new(text.clone()));
+            assert_eq!(ours.encoding(), theirs.encoding(), "{text:?}");
+            assert_eq!(ours.into_vec(), theirs.into_vec(), "{text:?}");
+        }
     }
 }
