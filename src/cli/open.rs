@@ -69,6 +69,7 @@ pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest
     let listener = tokio::spawn(stop::on_signal(stop));
     let report = Box::pin(run::run(request, &setup)).await;
     listener.abort();
+    setup.ledger.close().await;
     Ok(report?)
 }
 

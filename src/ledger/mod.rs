@@ -207,4 +207,8 @@ pub trait Ledger: Send + Sync {
 
     /// Until when a destination is paused; `None` where it is not, or not any more.
     async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>>;
+
+    /// Closes every connection. SQLite then folds its write-ahead log into the one file, so that a copy of that file
+    /// is a copy of the ledger. No verb may be used afterwards.
+    async fn close(&self);
 }

@@ -20,7 +20,7 @@ use crate::ledger::{Ledger, Mode, PartGrant, Run};
 use crate::snapshot::{Manifest, Store};
 
 /// Parts that one process works on at the same time: enough to overlap round trips, few enough to bound memory.
-const PARTS_AT_ONCE: usize = 4;
+pub(super) const PARTS_AT_ONCE: usize = 4;
 /// How often a waiting run looks whether something changed.
 const POLL: Duration = Duration::from_secs(2);
 /// The shortest default of `--wait`.

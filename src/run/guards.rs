@@ -86,7 +86,7 @@ pub enum Refusal {
     },
     /// The week is too old.
     #[error(
-        "week {week} is older than `retention.replay_horizon` ({weeks} weeks): its receipts may be gone, so a repeat could not be told from a first time"
+        "week {week} is older than `retention.replay_horizon` ({weeks} weeks): its receipts may be gone, so a repeat could not be told from a first time. Raise the horizon only if you know that no receipt of that week was removed"
     )]
     Horizon {
         /// The week.

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 
-use super::engine::Setup;
+use super::engine::{PARTS_AT_ONCE, Setup};
 use super::guards::{self, Prepared};
 use super::sources;
 use super::{Clock, Ending, Outcomes, RunError, RunReport, RunRequest, RunSummary, SnapshotCounts};
@@ -44,15 +45,19 @@ pub(super) async fn run(
     setup.progress.begin(&run_id, manifest.rows);
     let mut outcomes = Outcomes::default();
     let mut stopped = false;
-    for (part, rows) in (0_u32..).zip(&manifest.part_rows) {
+    let now = clock.now();
+    let mut parts = stream::iter((0_u32..).zip(&manifest.part_rows))
+        .map(async |(part, rows)| (part, *rows, observe_part(setup, &prepared, &manifest, part, now).await))
+        .buffer_unordered(PARTS_AT_ONCE);
+    while let Some((part, rows, seen)) = parts.next().await {
+        let seen = seen?;
+        outcomes.observed += seen.observed;
+        outcomes.failed += seen.failed;
+        setup.progress.part(part, u64::from(rows));
         if setup.stop.is_cancelled() {
             stopped = true;
             break;
         }
-        let seen = observe_part(setup, &prepared, &manifest, part, clock.now()).await?;
-        outcomes.observed += seen.observed;
-        outcomes.failed += seen.failed;
-        setup.progress.part(part, u64::from(*rows));
     }
     setup.progress.end();
     outcomes.never_claimed = manifest.rows.saturating_sub(outcomes.total());

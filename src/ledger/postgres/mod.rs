@@ -256,4 +256,8 @@ impl Ledger for PostgresLedger {
     async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>> {
         tried!("paused_until", pace::paused_until(self, destination))
     }
+
+    async fn close(&self) {
+        self.pool.close().await;
+    }
 }

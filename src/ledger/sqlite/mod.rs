@@ -280,4 +280,10 @@ impl Ledger for SqliteLedger {
     async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>> {
         tried!("paused_until", pace::paused_until(self, destination))
     }
+
+    async fn close(&self) {
+        // The last connection to go is the one that may write: it is the one that empties the log.
+        self.readers.close().await;
+        self.writer.close().await;
+    }
 }
