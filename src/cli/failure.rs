@@ -197,7 +197,7 @@ impl From<RunError> for Failure {
             RunError::Refused(refusal) => refusal.into(),
             RunError::Ledger(error) => error.into(),
             RunError::Store(error) => error.into(),
-            RunError::Misconfigured { .. } | RunError::Internal => Self::could_not_run(error),
+            RunError::Misconfigured { .. } | RunError::NoRandomness | RunError::Internal => Self::could_not_run(error),
             RunError::SealedRow { .. } => Self::refused(error),
         }
     }

@@ -1,6 +1,6 @@
 //! What a failed statement means: go again, or give up with which error. Knows both databases' codes, no SQL.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::LedgerError;
 
@@ -65,19 +65,24 @@ pub(super) fn passes(error: &sqlx::Error) -> bool {
     kind(error) == Kind::Contention
 }
 
-/// How often one verb is tried in all.
+/// How often one verb is tried in all where others were in the way.
 const TRIES: u32 = 6;
+
+/// How long one call is tried again after connections that broke: as long as a database takes to start again or to
+/// hand over to another. Giving up sooner would leave claims in doubt that nobody has used.
+const LOST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The bounded tries of one call of a verb.
 #[derive(Debug)]
 pub(super) struct Tries {
     verb: &'static str,
     made: u32,
+    began: Instant,
 }
 
 impl Tries {
-    pub(super) const fn of(verb: &'static str) -> Self {
-        Self { verb, made: 0 }
+    pub(super) fn of(verb: &'static str) -> Self {
+        Self { verb, made: 0, began: Instant::now() }
     }
 
     /// Whether an earlier try of this call may have been committed without our knowing.
@@ -93,8 +98,13 @@ impl Tries {
             Failure::Database(error) => error,
         };
         let kind = kind(&error);
+        let again = match kind {
+            Kind::Contention => self.made < TRIES,
+            Kind::Lost => self.began.elapsed() < LOST_LIMIT,
+            Kind::Unreachable | Kind::Final => false,
+        };
         match kind {
-            Kind::Contention | Kind::Lost if self.made < TRIES => {
+            Kind::Contention | Kind::Lost if again => {
                 tracing::debug!(verb = self.verb, made = self.made, %error, "the ledger asks to go again");
                 tokio::time::sleep(jittered(self.made)).await;
                 Ok(())
@@ -105,10 +115,10 @@ impl Tries {
     }
 }
 
-/// Between nothing and 20 ms at first, twice as much after every try.
+/// Between nothing and 20 ms at first, twice as much after every try, at most 1.3 s.
 fn jittered(made: u32) -> Duration {
     let share = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));
-    Duration::from_millis(10 << made.min(8)).mul_f64(share)
+    Duration::from_millis(10 << made.min(7)).mul_f64(share)
 }
 
 /// Evaluates a try, again and again while the failure is of the kind that passes and tries are left.

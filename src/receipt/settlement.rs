@@ -106,10 +106,10 @@ pub fn settlement(attempt: &Attempt, outcome: &Outcome, policy: &Policy, now: Ti
             keep.again(Reason::Throttled, throttled_until(*until, policy, attempt, now, random)).coded(code)
         }
         Outcome::Deferred { code } => {
-            count.again(Reason::Deferred, now + policy.backoff.wait(spent, random)).coded(code)
+            count.again(Reason::Deferred, later(now, policy.backoff.wait(spent, random))).coded(code)
         }
         Outcome::Unavailable { code } => {
-            count.again(Reason::Unavailable, now + policy.backoff.wait(spent, random)).coded(code)
+            count.again(Reason::Unavailable, later(now, policy.backoff.wait(spent, random))).coded(code)
         }
         Outcome::Ambiguous { code } => count.in_doubt(Reason::Ambiguous, random).coded(code),
         Outcome::KeyInUse { code } => count.in_doubt(Reason::KeyInUse, random).coded(code),
@@ -124,6 +124,25 @@ pub fn settlement(attempt: &Attempt, outcome: &Outcome, policy: &Policy, now: Ti
 pub fn lease_end(attempt: &Attempt, policy: &Policy, now: Timestamp, random: f64) -> Settlement {
     let draft = Draft { attempt, policy, now, attempts: attempt.attempts.saturating_add(1) };
     Settlement { event: EventKind::LeaseEnd, ..draft.in_doubt(Reason::LeaseEnded, random) }
+}
+
+/// What stands against beginning an attempt at `now`, as the end of its claim; `None` where it may begin. A claim may
+/// be granted long after the instant that the receipt waited for, so that only this moment's clock decides whether the
+/// deadline is over, or the window inside which a doubtful attempt may be repeated.
+pub fn barred(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Option<Settlement> {
+    let draft = Draft { attempt, policy, now, attempts: attempt.attempts };
+    let may_repeat = attempt.ambiguous_since.is_none()
+        || draft.replay_allowed(now)
+        || (policy.capabilities.replay, policy.on_ambiguous) == (Replay::Never, OnAmbiguous::Resend);
+    if now > policy.deadline {
+        Some(draft.ended(State::Failed, Reason::DeadlinePassed, Reason::OutOfTries))
+    } else if may_repeat {
+        None
+    } else if policy.capabilities.replay == Replay::Never {
+        Some(draft.held(Reason::Undecidable))
+    } else {
+        Some(draft.held(Reason::ReplayWindowOver))
+    }
 }
 
 /// Ends a granted claim without an attempt: the row cannot be rendered, or it comes too late. Where an earlier
@@ -165,6 +184,11 @@ fn throttled_until(until: RetryAfter, policy: &Policy, attempt: &Attempt, now: T
         RetryAfter::Unspecified => now,
     };
     asked.max(now).saturating_add(wait).unwrap_or(now)
+}
+
+/// The end of a wait; where the calendar is too short for it, the calendar's end.
+fn later(now: Timestamp, wait: SignedDuration) -> Timestamp {
+    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 /// What every settlement starts from.
@@ -213,7 +237,7 @@ impl Draft<'_> {
 
     /// An attempt that may have been accepted.
     fn in_doubt(&self, reason: Reason, random: f64) -> Settlement {
-        let at = self.now + self.policy.backoff.wait(self.attempts, random);
+        let at = later(self.now, self.policy.backoff.wait(self.attempts, random));
         let since = self.attempt.ambiguous_since.unwrap_or(self.attempt.began_at);
         match (self.policy.capabilities.replay, self.policy.on_ambiguous) {
             (Replay::Never, OnAmbiguous::Resend) => self.again(reason, at),
@@ -380,6 +404,23 @@ mod tests {
         assert_eq!(settle(&first(), &unavailable, &late).reason, Some(Reason::DeadlinePassed));
         assert_eq!(unsent(&first(), &late, Reason::DeadlinePassed, at(NOW)).state, State::Failed);
         assert_eq!(unsent(&in_doubt(), &late, Reason::DeadlinePassed, at(NOW)).state, State::Held);
+    }
+
+    #[test]
+    fn a_doubtful_attempt_is_only_repeated_inside_its_window_whenever_it_was_granted() {
+        let bar = |attempt: &Attempt, replay, now| {
+            barred(attempt, &policy(replay), at(now)).map(|settlement| (settlement.state, settlement.reason))
+        };
+        let window = Replay::Within(SignedDuration::from_secs(200));
+        assert_eq!(bar(&in_doubt(), window, NOW + 99), None);
+        let over = Some((State::Held, Some(Reason::ReplayWindowOver)));
+        assert_eq!(bar(&in_doubt(), window, NOW + 100), over);
+        assert_eq!(bar(&first(), window, NOW + 100), None);
+        assert_eq!(bar(&in_doubt(), Replay::Always, NOW + 100), None);
+        assert_eq!(bar(&in_doubt(), Replay::Never, NOW), Some((State::Held, Some(Reason::Undecidable))));
+        let late = Some((State::Failed, Some(Reason::DeadlinePassed)));
+        assert_eq!(bar(&first(), Replay::Always, NOW + 3_601), late);
+        assert_eq!(bar(&in_doubt(), Replay::Always, NOW + 3_601), Some((State::Held, Some(Reason::OutOfTries))));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What happens between a grant and its settle: rendering, one attempt, and the batches that record outcomes.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use super::RunError;
@@ -13,13 +16,16 @@ use super::destination::Destination;
 use super::engine::Work;
 use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
-use crate::ledger::{Claim, SettleAnswer, SettleRequest};
+use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
-use crate::receipt::{self, Attempt, EventKind, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::receipt::{self, Attempt, Outcome, Reason, RetryAfter, Settlement, State};
 use crate::snapshot::Row;
 
 /// No outcome waits longer than this to be recorded.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time between two offers of the same outcomes to a ledger that is out of reach.
+const SETTLE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A granted row, before it is rendered.
 pub(super) struct Granted {
@@ -40,13 +46,27 @@ pub(super) struct ChunkEnd {
 
 /// One attempt's end on its way into the ledger.
 struct Ended {
-    claim: Claim,
-    fingerprint: Fingerprint,
-    settlement: Settlement,
-    first_attempt_at: Option<Timestamp>,
+    request: SettleRequest,
+    /// Whether the attempt is charged to the receipt.
+    spent: bool,
 }
 
-/// Renders, sends and settles a chunk of granted rows of one part and destination.
+/// Granted rows of one part and destination that are sent and settled together.
+struct Chunk<'a> {
+    work: &'a Arc<Work>,
+    destination: &'a Arc<Destination>,
+    part: u32,
+    /// When the first send may start; the others follow at the destination's rate.
+    began: Instant,
+    /// When the claims end on our own clock; they were asked for together.
+    lease: Lease,
+    /// The ledger does not take outcomes at the moment: nothing more is begun that it would have to remember.
+    ledger_is_away: AtomicBool,
+}
+
+/// Renders, sends and settles a chunk of granted rows of one part and destination. Sends that were begun are always
+/// brought to their end, and their outcomes are offered to the ledger for as long as the claims live: an accepted
+/// message whose outcome is dropped is one in doubt.
 ///
 /// # Errors
 /// When the ledger fails; receipts whose outcome could not be recorded stay claimed until their lease ends.
@@ -56,28 +76,37 @@ pub(super) async fn send_chunk(
     part: u32,
     granted: Vec<Granted>,
 ) -> Result<ChunkEnd, RunError> {
+    let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
+    let ledger_is_away = AtomicBool::new(false);
+    let chunk = Chunk { work, destination, part, began: Instant::now(), lease, ledger_is_away };
     let rendered = render(work, granted).await?;
     let mut sends: FuturesUnordered<_> =
-        rendered.into_iter().map(|(granted, message)| attempt(work, destination, granted, message)).collect();
-    let mut end = ChunkEnd::default();
-    let mut ready: Vec<Ended> = Vec::new();
+        (0_u32..).zip(rendered).map(|(place, (granted, message))| chunk.attempt(place, granted, message)).collect();
+    let (mut end, mut ready, mut failed) = (ChunkEnd::default(), Vec::new(), None);
     let mut flush_at = Instant::now() + FLUSH_INTERVAL;
     loop {
         tokio::select! {
             next = sends.next() => match next {
-                Some(ended) => {
-                    ready.push(ended?);
-                    continue;
-                }
+                Some(ended) => ready.push(ended),
                 None => break,
             },
-            () = sleep_until(flush_at) => {}
+            () = sleep_until(flush_at) => {
+                let batch = std::mem::take(&mut ready);
+                let mut recording = pin!(chunk.record(batch, &mut end));
+                // The other sends go on meanwhile.
+                let recorded = loop {
+                    tokio::select! {
+                        recorded = &mut recording => break recorded,
+                        Some(ended) = sends.next() => ready.push(ended),
+                    }
+                };
+                failed = failed.or(recorded.err());
+                flush_at = Instant::now() + FLUSH_INTERVAL;
+            }
         }
-        settle(work, destination, part, &mut ready, &mut end).await?;
-        flush_at = Instant::now() + FLUSH_INTERVAL;
     }
-    settle(work, destination, part, &mut ready, &mut end).await?;
-    Ok(end)
+    failed = failed.or(chunk.record(ready, &mut end).await.err());
+    failed.map_or(Ok(end), Err)
 }
 
 type Rendered = Result<Message, String>;
@@ -106,124 +135,150 @@ fn render_one(work: &Work, claim: &Claim, line: &[u8]) -> Rendered {
         .map_err(|error| error.to_string())
 }
 
-/// Makes one attempt, or finds out that none may be made.
-async fn attempt(
-    work: &Arc<Work>,
-    destination: &Arc<Destination>,
-    granted: Granted,
-    message: Rendered,
-) -> Result<Ended, RunError> {
-    let Granted { claim, fingerprint, .. } = granted;
-    let began_at = work.clock.now();
-    let facts = Attempt {
-        attempts: claim.grant.attempts,
-        began_at,
-        first_attempt_at: claim.grant.first_attempt_at.unwrap_or(began_at),
-        ambiguous_since: claim.grant.ambiguous_since,
-    };
-    let policy = destination.policy(work.run.new.deadline_at);
-    let settlement = match message {
-        Err(reason) => {
-            tracing::warn!(receipt = claim.key.short(), run = work.run_id(), "cannot be rendered: {reason}");
-            receipt::unsent(&facts, &policy, Reason::RenderError, began_at)
-        }
-        Ok(_) if began_at > policy.deadline => receipt::unsent(&facts, &policy, Reason::DeadlinePassed, began_at),
-        Ok(message) => {
-            let outcome = hand_over(work, destination, &claim, &message).await;
-            let settlement = receipt::settlement(&facts, &outcome, &policy, work.clock.now(), work.random());
-            after_outcome(work, destination, &claim.key, outcome, &settlement).await?;
-            settlement
-        }
-    };
-    let first_attempt_at = claim.grant.first_attempt_at.or((settlement.attempts > facts.attempts).then_some(began_at));
-    Ok(Ended { claim, fingerprint, settlement, first_attempt_at })
-}
-
-async fn hand_over(work: &Work, destination: &Destination, claim: &Claim, message: &Message) -> Outcome {
-    // The semaphore is never closed; a closed one would mean that nothing may be sent any more.
-    let Ok(_place) = destination.sends.acquire().await else { return Outcome::NotStarted };
-    if work.halt.is_cancelled() || !claim.lease.covers(destination.config.send_timeout) {
-        return Outcome::NotStarted;
-    }
-    destination.provider.send(Outgoing { key: &claim.key, message, lease: &claim.lease }).await
-}
-
-/// What an outcome means beyond its own receipt.
-async fn after_outcome(
-    work: &Arc<Work>,
-    destination: &Destination,
-    key: &ReceiptKey,
-    outcome: Outcome,
-    settlement: &Settlement,
-) -> Result<(), RunError> {
-    match outcome {
-        Outcome::Throttled { until, .. } => {
-            let until = match until {
-                RetryAfter::In(span) => work.clock.now().saturating_add(span).ok(),
-                RetryAfter::At(at) => Some(at),
-                RetryAfter::Unspecified => settlement.next_attempt_at,
-            };
-            if let Some(until) = until {
-                destination.pause(until, work.ledger.as_ref()).await?;
+impl Chunk<'_> {
+    /// Makes one attempt, or finds out that none may be made.
+    async fn attempt(&self, place: u32, granted: Granted, message: Rendered) -> Ended {
+        let (work, destination) = (self.work, self.destination);
+        let Granted { claim, fingerprint, .. } = granted;
+        let turn = if message.is_ok() { self.turn(place, &claim).await } else { None };
+        let began_at = work.clock.now();
+        let facts = Attempt {
+            attempts: claim.grant.attempts,
+            began_at,
+            first_attempt_at: claim.grant.first_attempt_at.unwrap_or(began_at),
+            ambiguous_since: claim.grant.ambiguous_since,
+        };
+        let policy = destination.policy(work.run.new.deadline_at);
+        let settlement = match (message, receipt::barred(&facts, &policy, began_at)) {
+            (Err(reason), _) => {
+                tracing::warn!(receipt = claim.key.short(), run = work.run_id(), "cannot be rendered: {reason}");
+                receipt::unsent(&facts, &policy, Reason::RenderError, began_at)
             }
-        }
-        Outcome::Misconfigured { problem } => work.misconfigured(&destination.config.name, problem),
-        Outcome::Rejected { code, .. } => {
-            tracing::warn!(receipt = key.short(), run = work.run_id(), code, "refused for good by the provider");
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Records what is ready, in one batch.
-async fn settle(
-    work: &Arc<Work>,
-    destination: &Destination,
-    part: u32,
-    ready: &mut Vec<Ended>,
-    end: &mut ChunkEnd,
-) -> Result<(), RunError> {
-    if ready.is_empty() {
-        return Ok(());
-    }
-    let requests: Vec<SettleRequest> = ready
-        .drain(..)
-        .map(|ended| SettleRequest {
-            key: ended.claim.key,
-            fingerprint: ended.fingerprint,
-            part,
-            grant_number: ended.claim.grant.grant_number,
-            claimed_at: ended.claim.grant.claimed_at,
-            first_claimed_at: ended.claim.grant.first_claimed_at,
-            first_attempt_at: ended.first_attempt_at,
+            (Ok(_), Some(barred)) => barred,
+            (Ok(message), None) => {
+                let outcome = match &turn {
+                    Some(_) => {
+                        let outgoing = Outgoing { key: &claim.key, message: &message, lease: &claim.lease };
+                        destination.provider.send(outgoing).await
+                    }
+                    None => Outcome::NotStarted,
+                };
+                drop(turn);
+                let settlement = receipt::settlement(&facts, &outcome, &policy, work.clock.now(), work.random());
+                self.after_outcome(&claim.key, outcome, &settlement).await;
+                settlement
+            }
+        };
+        let spent = settlement.attempts > facts.attempts;
+        let first_attempt_at = claim.grant.first_attempt_at.or(spent.then_some(began_at));
+        let request = SettleRequest {
+            key: claim.key,
+            fingerprint,
+            part: self.part,
+            grant_number: claim.grant.grant_number,
+            claimed_at: claim.grant.claimed_at,
+            first_claimed_at: claim.grant.first_claimed_at,
+            first_attempt_at,
             destination: destination.number,
-            settlement: ended.settlement,
-        })
-        .collect();
-    let answers = work.ledger.settle(work.run.run_number, work.run.new.iso_week, &requests).await?;
-    let mut rejected = 0;
-    let mut attempts = 0;
-    for (request, answer) in requests.iter().zip(answers) {
-        attempts += usize::from(request.settlement.event != EventKind::GiveBack);
-        rejected += usize::from(request.settlement.reason == Some(Reason::Rejected));
-        match answer {
-            SettleAnswer::Recorded(State::Retryable) => {
-                let at = request.settlement.next_attempt_at.unwrap_or_else(|| work.clock.now());
-                end.due_at = Some(end.due_at.map_or(at, |due| due.min(at)));
+            settlement,
+        };
+        Ended { request, spent }
+    }
+
+    /// Waits for this send's place in the rate and among those at the same time; `None` where it may not be begun.
+    async fn turn(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
+        let starts_at = self.began + self.destination.spacing(place);
+        let turn = tokio::select! {
+            turn = async {
+                sleep_until(starts_at).await;
+                self.destination.sends.acquire().await
+            } => turn.ok()?,
+            () = self.work.halt.cancelled() => return None,
+        };
+        let may_begin = !self.work.halt.is_cancelled()
+            && !self.ledger_is_away.load(Ordering::Relaxed)
+            && !self.destination.is_paused(self.work.clock.now())
+            && claim.lease.covers(self.destination.config.send_timeout);
+        may_begin.then_some(turn)
+    }
+
+    /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.
+    async fn after_outcome(&self, key: &ReceiptKey, outcome: Outcome, settlement: &Settlement) {
+        let (work, destination) = (self.work, self.destination);
+        match outcome {
+            Outcome::Throttled { until, .. } => {
+                let until = match until {
+                    RetryAfter::In(span) => work.clock.now().saturating_add(span).ok(),
+                    RetryAfter::At(at) => Some(at),
+                    RetryAfter::Unspecified => settlement.next_attempt_at,
+                };
+                if let Some(until) = until
+                    && let Err(error) = destination.pause(until, work.ledger.as_ref()).await
+                {
+                    work.fail(error);
+                }
             }
-            SettleAnswer::Recorded(_) => {}
-            SettleAnswer::TooLate => {
-                tracing::warn!(
-                    receipt = request.key.short(),
-                    run = work.run_id(),
-                    "settled after its lease; kept as an event"
-                );
-                let now = work.clock.now();
-                end.due_at = Some(end.due_at.map_or(now, |due| due.min(now)));
+            Outcome::Misconfigured { problem } => {
+                work.fail(RunError::Misconfigured { destination: destination.config.name.clone(), problem });
+            }
+            Outcome::Rejected { code, .. } => {
+                tracing::warn!(receipt = key.short(), run = work.run_id(), code, "refused for good by the provider");
+            }
+            _ => {}
+        }
+    }
+
+    /// Records what is ready, in one batch.
+    async fn record(&self, ready: Vec<Ended>, end: &mut ChunkEnd) -> Result<(), RunError> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let work = self.work;
+        let spent = ready.iter().filter(|ended| ended.spent).count();
+        let requests: Vec<SettleRequest> = ready.into_iter().map(|ended| ended.request).collect();
+        let answers = match self.settle(&requests).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                work.halt.cancel();
+                return Err(error.into());
+            }
+        };
+        let rejected = requests.iter().filter(|request| request.settlement.reason == Some(Reason::Rejected)).count();
+        work.brakes.rejections(spent, rejected);
+        if spent > 0 || requests.iter().any(|request| request.settlement.state != State::Retryable) {
+            work.progressed();
+        }
+        for (request, answer) in requests.iter().zip(answers) {
+            let due_at = match answer {
+                SettleAnswer::Recorded(State::Retryable) => request.settlement.next_attempt_at,
+                SettleAnswer::Recorded(_) => continue,
+                SettleAnswer::TooLate => {
+                    let (receipt, run) = (request.key.short(), work.run_id());
+                    tracing::warn!(receipt, run, "settled after its lease; kept as an event");
+                    None
+                }
+            };
+            let at = due_at.unwrap_or_else(|| work.clock.now());
+            end.due_at = Some(end.due_at.map_or(at, |due| due.min(at)));
+        }
+        Ok(())
+    }
+
+    /// Offers outcomes to the ledger until it takes them, at most until the claims end.
+    async fn settle(&self, requests: &[SettleRequest]) -> crate::ledger::Result<Vec<SettleAnswer>> {
+        let run = &self.work.run;
+        loop {
+            match self.work.ledger.settle(run.run_number, run.new.iso_week, requests).await {
+                Err(LedgerError::Unreachable(error)) if self.lease.covers(SETTLE_AGAIN) => {
+                    tracing::warn!(run = self.work.run_id(), %error, "outcomes wait for the ledger");
+                    self.ledger_is_away.store(true, Ordering::Relaxed);
+                    tokio::time::sleep(SETTLE_AGAIN).await;
+                }
+                other => {
+                    self.ledger_is_away.store(other.is_err(), Ordering::Relaxed);
+                    return other;
+                }
             }
         }
     }
-    work.brakes.rejections(attempts, rejected);
-    Ok(())
 }

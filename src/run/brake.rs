@@ -1,6 +1,7 @@
 //! The two brakes of a run: too many conflicts, too many rejections. Counted by each invocation from zero, so that
 //! running again after the cause was mended goes on.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// A brake that is on, in words for the person who has to release it.
@@ -23,8 +24,8 @@ const REJECTED_FLOOR: u64 = 50;
 
 #[derive(Debug, Default)]
 struct Tally {
-    rows: u64,
-    conflicts: u64,
+    /// Rows and conflicts of each part as last seen: a part that is taken again is no more rows and no more conflicts.
+    parts: HashMap<u32, (u64, u64)>,
     attempts: u64,
     rejected: u64,
     on: Option<Brake>,
@@ -44,20 +45,23 @@ impl Brakes {
         Self { limits, digest_type: digest_type.to_owned(), tally: Mutex::default() }
     }
 
-    /// Counts rows that were looked at and the conflicts among them; answers how many of these conflicts may be
-    /// recorded before the brake is on.
-    pub(super) fn conflicts(&self, rows: usize, conflicts: usize) -> usize {
+    /// Counts a part's rows that were looked at and the conflicts among them; answers how many of these conflicts may
+    /// be recorded before the brake is on.
+    pub(super) fn conflicts(&self, part: u32, rows: usize, conflicts: usize) -> usize {
         let mut tally = self.lock();
-        tally.rows += rows as u64;
-        let limit = limit(self.limits.max_conflicts, tally.rows, CONFLICTS_FLOOR);
-        let room = (limit + 1).saturating_sub(tally.conflicts);
-        tally.conflicts += conflicts as u64;
-        if tally.conflicts > limit {
+        tally.parts.remove(&part);
+        let before: u64 = tally.parts.values().map(|(_, conflicts)| conflicts).sum();
+        tally.parts.insert(part, (rows as u64, conflicts as u64));
+        let seen: u64 = tally.parts.values().map(|(rows, _)| rows).sum();
+        let limit = limit(self.limits.max_conflicts, seen, CONFLICTS_FLOOR);
+        let room = (limit + 1).saturating_sub(before);
+        let found = before + conflicts as u64;
+        if found > limit {
             let text = format!(
-                "conflicts: {} of {} rows seen have another content than their receipt, more than {limit} are allowed. \
+                "conflicts: {found} of {seen} rows seen have another content than their receipt, more than {limit} are allowed. \
                  The export has probably changed since it was first used; nothing of the other content was sent. Run the \
                  earlier snapshot again, or raise digest.{}.max_conflicts if every one of them is meant to wait for review",
-                tally.conflicts, tally.rows, self.digest_type
+                self.digest_type
             );
             tally.on.get_or_insert(Brake(text));
         }
@@ -113,18 +117,29 @@ mod tests {
     #[test]
     fn twenty_conflicts_are_let_through_and_the_next_one_stops_the_run() {
         let brakes = brakes();
-        assert_eq!(brakes.conflicts(1_000, 20), 20);
+        assert_eq!(brakes.conflicts(0, 1_000, 20), 20);
         assert_eq!(brakes.on(), None);
-        assert_eq!(brakes.conflicts(1_000, 500), 1);
+        assert_eq!(brakes.conflicts(1, 1_000, 500), 1);
         assert!(brakes.on().is_some_and(|brake| brake.0.contains("max_conflicts")));
     }
 
     #[test]
     fn one_per_cent_of_many_rows_is_let_through() {
         let brakes = brakes();
-        assert_eq!(brakes.conflicts(100_000, 1_000), 1_000);
+        assert_eq!(brakes.conflicts(0, 100_000, 1_000), 1_000);
         assert_eq!(brakes.on(), None);
-        brakes.conflicts(0, 1);
+        brakes.conflicts(1, 0, 1);
+        assert!(brakes.on().is_some());
+    }
+
+    #[test]
+    fn a_part_that_is_taken_again_counts_once() {
+        let brakes = brakes();
+        for _ in 0..10 {
+            assert_eq!(brakes.conflicts(0, 100, 5), 5);
+        }
+        assert_eq!(brakes.on(), None);
+        assert_eq!(brakes.conflicts(1, 100, 16), 16);
         assert!(brakes.on().is_some());
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,21 @@ use crate::receipt::{Policy, Replay};
 
 /// How long a reading of a destination's pause is good for.
 const PAUSE_READING: Duration = Duration::from_secs(1);
+
+/// A pause that ends so soon is waited for on the spot; for a longer one the rows are left, so that they hold up
+/// neither other destinations nor the end of the run.
+const SHORT_PAUSE: SignedDuration = SignedDuration::from_secs(2);
+
+/// Whether a batch may be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The first of its sends may start now.
+    Go,
+    /// The destination is paused until then.
+    Paused(Timestamp),
+    /// The run was stopped.
+    Stopped,
+}
 
 /// A configured destination, ready to send.
 pub(super) struct Destination {
@@ -74,7 +89,17 @@ impl Destination {
         }
     }
 
-    /// Waits until `count` sends may start: behind any pause, and at the shared rate. `false` when stopped.
+    /// Time from a batch's first send to the one in this place.
+    pub(super) fn spacing(&self, place: u32) -> Duration {
+        self.config.rate.map_or(Duration::ZERO, |rate| rate.interval.unsigned_abs().saturating_mul(place))
+    }
+
+    /// Whether this process knows of a pause. One that was read or set stays true until its end: no pause is shortened.
+    pub(super) fn is_paused(&self, now: Timestamp) -> bool {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner).until.is_some_and(|until| until > now)
+    }
+
+    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer.
     ///
     /// # Errors
     /// When the ledger fails.
@@ -84,20 +109,27 @@ impl Destination {
         ledger: &dyn Ledger,
         clock: &Clock,
         stop: &CancellationToken,
-    ) -> Result<bool, RunError> {
-        loop {
-            let Some(until) = self.paused_until(ledger).await? else { break };
+    ) -> Result<Admission, RunError> {
+        while let Some(until) = self.paused_until(ledger).await? {
             let wait = until.duration_since(clock.now());
             if !wait.is_positive() {
                 break;
             }
+            if wait > SHORT_PAUSE {
+                return Ok(Admission::Paused(until));
+            }
             if !sleep(wait.unsigned_abs().min(PAUSE_READING), stop).await {
-                return Ok(false);
+                return Ok(Admission::Stopped);
             }
         }
-        let Some(rate) = self.config.rate else { return Ok(!stop.is_cancelled()) };
-        let reserved = ledger.reserve(&self.config.name, u32::try_from(count).unwrap_or(u32::MAX), rate).await?;
-        Ok(sleep(reserved.wait.unsigned_abs(), stop).await)
+        let wait = match self.config.rate {
+            None => Duration::ZERO,
+            Some(rate) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
+            }
+        };
+        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
     }
 
     /// Pauses the destination for every worker.
@@ -105,9 +137,12 @@ impl Destination {
     /// # Errors
     /// When the ledger fails.
     pub(super) async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
-        ledger.pause(&self.config.name, until).await?;
-        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = Pause::default();
-        Ok(())
+        {
+            // At once for our own sends; the next admission reads what all the others have set.
+            let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+            *pause = Pause { read_at: None, until: pause.until.max(Some(until)) };
+        }
+        Ok(ledger.pause(&self.config.name, until).await?)
     }
 
     async fn paused_until(&self, ledger: &dyn Ledger) -> Result<Option<Timestamp>, RunError> {
@@ -118,8 +153,9 @@ impl Destination {
             }
         }
         let until = ledger.paused_until(&self.config.name).await?;
-        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = Pause { read_at: Some(Instant::now()), until };
-        Ok(until)
+        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        *pause = Pause { read_at: Some(Instant::now()), until: pause.until.max(until) };
+        Ok(pause.until)
     }
 }
 

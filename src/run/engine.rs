@@ -54,8 +54,8 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
     if request.mode == Mode::Observe {
         return observe::run(request, setup, &clock, began).await;
     }
-    let prepared = match &request.snapshot {
-        Some(_) => Some(guards::prepare(request, setup, &clock).await?),
+    let admitted = match &request.snapshot {
+        Some(source) => Some(guards::admit(request, source, setup, &clock).await?),
         None => None,
     };
     let invocation = Invocation {
@@ -64,13 +64,16 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
         since,
         began,
         destinations: Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?),
-        worker: random_bits(),
         wait: request.wait,
     };
     let mut report = RunReport::default();
     invocation.finish_earlier(&mut report).await?;
-    if let (Some(prepared), Some(source)) = (prepared, &request.snapshot) {
-        let opened = guards::open(request, source, prepared, setup, &clock).await?;
+    if let Some(admitted) = admitted {
+        if setup.stop.is_cancelled() {
+            report.unfinished = true;
+            return Ok(report);
+        }
+        let opened = guards::open(request, admitted, setup, &clock).await?;
         let earlier = report.earlier.iter().position(|summary| summary.run_id == opened.run.new.run_id);
         let mut summary = match earlier {
             Some(place) => report.earlier.remove(place),
@@ -89,7 +92,6 @@ struct Invocation<'a> {
     since: Timestamp,
     began: Instant,
     destinations: Arc<Destinations>,
-    worker: i64,
     wait: Option<SignedDuration>,
 }
 
@@ -101,19 +103,22 @@ impl Invocation<'_> {
                 report.unfinished = true;
                 break;
             }
-            match guards::resume(&run, self.setup).await {
-                Ok(bundle) => {
-                    tracing::info!(run = short(&run.new.run_id), week = %run.new.iso_week, "finishing an earlier run first");
-                    report.earlier.push(self.work(run, bundle).await?);
-                }
-                Err(RunError::Refused(refusal)) => {
-                    tracing::error!(run = short(&run.new.run_id), week = %run.new.iso_week, "an earlier run cannot be finished: {refusal}");
-                    report.blocked.push((run.new.run_id.clone(), refusal.to_string()));
+            match self.finish(&run).await {
+                Ok(summary) => report.earlier.push(summary),
+                Err(error) if error.is_about_its_run_alone() => {
+                    tracing::error!(run = short(&run.new.run_id), week = %run.new.iso_week, "an earlier run cannot be finished: {error}");
+                    report.blocked.push((run.new.run_id.clone(), error.to_string()));
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    async fn finish(&self, run: &Run) -> Result<RunSummary, RunError> {
+        let bundle = guards::resume(run, self.setup).await?;
+        tracing::info!(run = short(&run.new.run_id), week = %run.new.iso_week, "finishing an earlier run first");
+        self.work(run.clone(), bundle).await
     }
 
     /// Works until the run is closed or can only wait longer than allowed, and sums it up.
@@ -134,18 +139,18 @@ impl Invocation<'_> {
             ledger: Arc::clone(&setup.ledger),
             store: setup.store.clone(),
             manifest,
-            worker: self.worker,
             halt: setup.stop.child_token(),
             clock: self.clock,
             brakes: Brakes::new(limits, run.new.digest_type.as_str()),
             progress: Arc::clone(&setup.progress),
             closed: AtomicBool::new(false),
             problem: Mutex::default(),
+            progressed_at: Mutex::new(Instant::now()),
             run,
         });
         let wait = self.wait.unwrap_or_else(|| self.destinations.longest_lease().max(LEAST_WAIT));
         let ending = drive(&work, wait).await?;
-        if ending.brake.is_some() {
+        if ending.brake != work.run.brake {
             work.ledger.set_brake(work.run.run_number, ending.brake.as_deref()).await?;
         }
         setup.progress.end();
@@ -180,39 +185,56 @@ async fn take_parts(
     wait: SignedDuration,
     tasks: &mut JoinSet<Result<(), RunError>>,
 ) -> Result<bool, RunError> {
-    let mut idle_since = Instant::now();
     loop {
-        let mut next_due_at = None;
-        while tasks.len() < PARTS_AT_ONCE && !work.must_stop() {
-            match work.ledger.take_part(work.run.run_number, work.worker, work.destinations.longest_lease()).await? {
-                PartGrant::Taken { part } => {
-                    let work = Arc::clone(work);
-                    tasks.spawn(async move { work_part(&work, part).await });
-                }
-                PartGrant::None { next_due_at: due } => {
-                    next_due_at = due;
-                    break;
-                }
+        let next_due_at = begin_parts(work, wait, tasks).await?;
+        if tasks.is_empty() {
+            if work.must_stop() {
+                return Ok(false);
             }
+            if work.ledger.close_finished_run(&work.run).await? {
+                return Ok(true);
+            }
+            if !idle(work, next_due_at, wait).await {
+                return Ok(false);
+            }
+            continue;
         }
-        match tasks.join_next().await {
-            Some(ended) => {
-                ended.map_err(|_| RunError::Internal)??;
-                idle_since = Instant::now();
-            }
-            None if work.must_stop() => return Ok(false),
-            None if work.ledger.close_finished_run(&work.run).await? => return Ok(true),
-            None if idle(work, next_due_at, idle_since, wait).await => {}
-            None => return Ok(false),
+        tokio::select! {
+            Some(ended) = tasks.join_next() => ended.map_err(|_| RunError::Internal)??,
+            // Another part may have come due meanwhile.
+            _ = sleep(POLL, &work.halt), if tasks.len() < PARTS_AT_ONCE && !work.must_stop() => {}
         }
     }
 }
 
+/// Begins what may be begun; answers when the next part wants work where none does now.
+async fn begin_parts(
+    work: &Arc<Work>,
+    wait: SignedDuration,
+    tasks: &mut JoinSet<Result<(), RunError>>,
+) -> Result<Option<Timestamp>, RunError> {
+    let lease = work.destinations.longest_lease();
+    // Parts that only come and go, as under a provider that throttles for ever, are waiting too. Whoever works
+    // settles something within a lease.
+    let patience = wait.max(lease).unsigned_abs();
+    while tasks.len() < PARTS_AT_ONCE && !work.must_stop() && work.idle_for() <= patience {
+        let worker = worker_number()?;
+        match work.ledger.take_part(work.run.run_number, worker, lease).await? {
+            PartGrant::Taken { part } => {
+                let work = Arc::clone(work);
+                tasks.spawn(async move { work_part(&work, part, worker).await });
+            }
+            PartGrant::None { next_due_at } => return Ok(next_due_at),
+        }
+    }
+    Ok(None)
+}
+
 /// Waits for what is due next; `false` where that would take too long or the run was stopped.
-async fn idle(work: &Work, next_due_at: Option<Timestamp>, idle_since: Instant, wait: SignedDuration) -> bool {
+async fn idle(work: &Work, next_due_at: Option<Timestamp>, wait: SignedDuration) -> bool {
     let until_due = next_due_at
         .map_or(Duration::ZERO, |at| at.duration_since(work.clock.now()).max(SignedDuration::ZERO).unsigned_abs());
-    if idle_since.elapsed() + until_due > wait.unsigned_abs() {
+    if work.idle_for().saturating_add(until_due) > wait.unsigned_abs() {
         return false;
     }
     work.progress.waiting(until_due);
@@ -220,9 +242,9 @@ async fn idle(work: &Work, next_due_at: Option<Timestamp>, idle_since: Instant, 
     sleep(until_due.clamp(Duration::from_millis(50), POLL), &work.halt).await
 }
 
-/// Random bits from the operating system; zero where it has none, which only makes waits shorter and names equal.
-fn random_bits() -> i64 {
-    getrandom::u64().unwrap_or_default().cast_signed()
+/// A number that nobody else has: claims whose commit was not acknowledged are recognised by it.
+fn worker_number() -> Result<i64, RunError> {
+    getrandom::u64().map(u64::cast_signed).map_err(|_| RunError::NoRandomness)
 }
 
 /// A run while this process works on it.
@@ -245,8 +267,6 @@ pub(super) struct Work {
     pub store: Store,
     /// What the snapshot consists of.
     pub manifest: Manifest,
-    /// This process's name in claims.
-    pub worker: i64,
     /// Cancelled when nothing new may be started any more.
     pub halt: CancellationToken,
     /// The ledger's clock.
@@ -256,7 +276,8 @@ pub(super) struct Work {
     /// Where progress is shown.
     pub progress: Arc<Progress>,
     closed: AtomicBool,
-    problem: Mutex<Option<(String, String)>>,
+    problem: Mutex<Option<RunError>>,
+    progressed_at: Mutex<Instant>,
 }
 
 impl Work {
@@ -265,10 +286,10 @@ impl Work {
         short(&self.run.new.run_id)
     }
 
-    /// An even number in `0.0..1.0`.
+    /// An even number in `0.0..1.0`; where the operating system has no randomness, zero, which only makes waits shorter.
     pub(super) fn random(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits are what a float holds exactly")]
-        let fraction = (random_bits().cast_unsigned() >> 11) as f64 / (1_u64 << 53) as f64;
+        let fraction = (getrandom::u64().unwrap_or_default() >> 11) as f64 / (1_u64 << 53) as f64;
         fraction
     }
 
@@ -301,16 +322,26 @@ impl Work {
         self.halt.cancel();
     }
 
-    /// A destination refused us as a whole: stop.
-    pub(super) fn misconfigured(&self, destination: &str, problem: String) {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((destination.to_owned(), problem));
+    /// Something that concerns every row: stop. What comes first is told.
+    pub(super) fn fail(&self, error: RunError) {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.halt.cancel();
+    }
+
+    /// Something was settled: the run is not waiting.
+    pub(super) fn progressed(&self) {
+        *self.progressed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// For how long nothing was settled.
+    fn idle_for(&self) -> Duration {
+        self.progressed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// How the work ended where the run could not be closed.
     async fn ending(&self) -> Result<Ending, RunError> {
-        if let Some((destination, problem)) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(RunError::Misconfigured { destination, problem });
+        if let Some(error) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
         }
         Ok(Ending {
             failed_otherwise: 0,

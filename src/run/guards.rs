@@ -291,23 +291,31 @@ fn horizon(week: IsoWeek, config: &Config, now: Timestamp) -> Result<(), RunErro
     Ok(())
 }
 
-/// Seals the snapshot if needed, checks what depends on it, pins, and opens or joins the run.
+/// A run that may begin as far as can be said before earlier runs are finished.
+pub(super) struct Admitted {
+    prepared: Prepared,
+    new: NewRun,
+    /// The week's end.
+    week_end: Timestamp,
+}
+
+/// Seals the snapshot if needed and checks everything, before anything is claimed, for an earlier run either.
 ///
 /// # Errors
-/// The first guard that refuses; nothing was claimed.
-pub(super) async fn open(
+/// The first guard that refuses.
+pub(super) async fn admit(
     request: &RunRequest,
     source: &SnapshotSource,
-    prepared: Prepared,
     setup: &Setup,
     clock: &Clock,
-) -> Result<Opened, RunError> {
+) -> Result<Admitted, RunError> {
+    let prepared = prepare(request, setup, clock).await?;
     let snapshot = sources::snapshot(request, source, &prepared.bundle, setup).await?;
     let config = &setup.config;
     let digest = digest_config(config, &request.digest_type)?;
-    let end = prepared.week.end(&config.time_zone).map_err(Refusal::Week)?;
+    let week_end = prepared.week.end(&config.time_zone).map_err(Refusal::Week)?;
     let send_within = request.send_within.unwrap_or(digest.send_within);
-    let deadline_at = end.saturating_add(send_within).unwrap_or(Timestamp::MAX);
+    let deadline_at = week_end.saturating_add(send_within).unwrap_or(Timestamp::MAX);
     let new = NewRun {
         run_id: run_id(
             &snapshot.manifest,
@@ -330,27 +338,52 @@ pub(super) async fn open(
         deadline_at,
         correction: request.correction,
     };
-    if setup.ledger.run(&new.run_id).await?.is_none() {
-        guard_new_run(&new, request, digest, setup, clock.now(), end).await?;
+    let admitted = Admitted { prepared, new, week_end };
+    if setup.ledger.run(&admitted.new.run_id).await?.is_none() {
+        guard_new_run(&admitted, request, digest, setup, clock.now()).await?;
+        let mut others = setup.ledger.runs_of_week(admitted.new.iso_week, &admitted.new.digest_type).await?;
+        // An open one may be closed until it is this run's turn.
+        others.retain(|run| run.closed_at.is_some());
+        one_version_a_week(&admitted.new, &others)?;
     }
-    agree(&setup.ledger.pin(&prepared.pins).await?, &prepared.pins)?;
-    let run = setup.ledger.open_run(&new).await?;
+    Ok(admitted)
+}
+
+/// Checks once more, now that earlier runs are finished, pins, and opens or joins the run.
+///
+/// # Errors
+/// The first guard that refuses; nothing of this run was claimed.
+pub(super) async fn open(
+    request: &RunRequest,
+    admitted: Admitted,
+    setup: &Setup,
+    clock: &Clock,
+) -> Result<Opened, RunError> {
+    let (new, ours) = (&admitted.new, &admitted.prepared.pins);
+    if setup.ledger.run(&new.run_id).await?.is_none() {
+        let digest = digest_config(&setup.config, &request.digest_type)?;
+        guard_new_run(&admitted, request, digest, setup, clock.now()).await?;
+        let others = setup.ledger.runs_of_week(new.iso_week, &new.digest_type).await?;
+        one_version_a_week(new, &others)?;
+    }
+    agree(&setup.ledger.pin(ours).await?, ours)?;
+    let run = setup.ledger.open_run(new).await?;
     let standing = if run.closed_at.is_some() { "closed" } else { "open" };
     tracing::debug!(run = run.new.run_id, snapshot = run.new.snapshot_id, rows = run.new.rows, standing, "run");
-    Ok(Opened { run, bundle: prepared.bundle })
+    Ok(Opened { run, bundle: admitted.prepared.bundle })
 }
 
 /// What only a run that does not exist yet can be refused for; one that exists is joined.
 async fn guard_new_run(
-    new: &NewRun,
+    admitted: &Admitted,
     request: &RunRequest,
     digest: &DigestConfig,
     setup: &Setup,
     now: Timestamp,
-    end: Timestamp,
 ) -> Result<(), RunError> {
+    let Admitted { new, week_end, .. } = admitted;
     if now > new.deadline_at {
-        let days = now.duration_since(end).as_hours() / 24 + 3;
+        let days = now.duration_since(*week_end).as_hours() / 24 + 3;
         let refusal =
             Refusal::Deadline { week: new.iso_week, deadline: new.deadline_at, suggestion: format!("{days} days") };
         return Err(refusal.into());
@@ -371,8 +404,6 @@ async fn guard_new_run(
     if let Some(other) = used.iter().find(|run| run.new.iso_week != new.iso_week).filter(|_| !request.reuse_snapshot) {
         return Err(Refusal::Reused { snapshot: short(&new.snapshot_id).to_owned(), week: other.new.iso_week }.into());
     }
-    let same_week = ledger.runs_of_week(new.iso_week, &new.digest_type).await?;
-    one_version_a_week(new, &same_week)?;
     Ok(())
 }
 

@@ -60,7 +60,21 @@ pub enum RunError {
         /// Without content.
         reason: String,
     },
+    /// No number can be drawn that tells this worker from all others.
+    #[error("the operating system has no random numbers; nothing more was claimed")]
+    NoRandomness,
     /// A task of ours ended without a result.
     #[error("an internal task ended early; what was claimed is settled by the next run")]
     Internal,
+}
+
+impl RunError {
+    /// Whether another run may go on: what is wrong is wrong with this run's settings, snapshot or pins only.
+    fn is_about_its_run_alone(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::SealedRow { .. } => true,
+            Self::Store(error) => !matches!(error, StoreError::Io { .. }),
+            Self::Ledger(_) | Self::Misconfigured { .. } | Self::NoRandomness | Self::Internal => false,
+        }
+    }
 }

@@ -1,16 +1,16 @@
 //! One part of a run: keys and fingerprints, a look at the ledger, claims in batches, and what is left to wait for.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::RunError;
 use super::attempt::{self, Granted};
-use super::destination::Destination;
+use super::destination::{Admission, Destination};
 use super::engine::Work;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
 use crate::ledger::{
@@ -19,6 +19,10 @@ use crate::ledger::{
 };
 use crate::receipt::{self, Attempt, EventKind, Settlement, State, Verdict};
 use crate::snapshot::lines;
+
+/// How soon a row is looked at again that waits for something that no row of ours moves: a receipt of another run, or
+/// the ledger's clock.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// A row as far as claiming needs it.
 struct KeyedRow {
@@ -33,6 +37,11 @@ type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
 
 /// What one pass over a part leaves behind.
 struct Pass {
+    /// The part's and its claims' worker: a number of this pass alone, so that two passes over one part in the same
+    /// process are as foreign to each other as two processes are.
+    worker: i64,
+    /// Runs that have receipts of our rows which will still move.
+    owners: HashSet<i64>,
     counts: ForeignCounts,
     due_at: Option<Timestamp>,
     /// A stop or a brake left rows untouched.
@@ -44,8 +53,10 @@ struct Pass {
 }
 
 impl Pass {
-    fn new() -> Self {
+    fn of(worker: i64) -> Self {
         Self {
+            worker,
+            owners: HashSet::new(),
             counts: ForeignCounts::default(),
             due_at: None,
             cut_short: false,
@@ -63,9 +74,9 @@ impl Pass {
 ///
 /// # Errors
 /// When ledger, store or a destination fails; the part is then left to its lease.
-pub(super) async fn work_part(work: &Arc<Work>, part: u32) -> Result<(), RunError> {
+pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Result<(), RunError> {
     let rows = keyed_rows(work, part).await?;
-    let mut pass = Pass::new();
+    let mut pass = Pass::of(worker);
     let seen = rows.len();
     let claimable = look(work, part, rows, &mut pass).await?;
     pass.handled = seen - claimable.values().map(Vec::len).sum::<usize>();
@@ -77,13 +88,36 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32) -> Result<(), RunErro
         };
         claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
     }
+    wait_for_owners(work, &mut pass).await?;
     let end = match pass.due_at {
         _ if pass.cut_short => PartEnd::Open,
         Some(until) => PartEnd::Waiting { until },
         None => PartEnd::Done,
     };
-    work.ledger.end_part(work.run.run_number, part, work.worker, end, &pass.counts).await?;
+    tracing::debug!(run = work.run_id(), part, ?end, foreign = ?pass.counts, "part let go");
+    work.ledger.end_part(work.run.run_number, part, worker, end, &pass.counts).await?;
+    if end == PartEnd::Done {
+        work.progressed();
+    }
     Ok(())
+}
+
+/// A row whose receipt is on its way in another open run is looked at again, so that the counts that are kept of this
+/// part are the last word on it. A run that is closed moves nothing any more.
+async fn wait_for_owners(work: &Work, pass: &mut Pass) -> Result<(), RunError> {
+    if pass.owners.is_empty() {
+        return Ok(());
+    }
+    let open = work.ledger.open_runs().await?;
+    if open.iter().any(|run| pass.owners.contains(&run.run_number)) {
+        pass.wait_until(later(work, LOOK_AGAIN));
+    }
+    Ok(())
+}
+
+fn later(work: &Work, wait: SignedDuration) -> Timestamp {
+    let now = work.clock.now();
+    now.saturating_add(wait).unwrap_or(now)
 }
 
 /// The two members of a sealed row that claiming needs.
@@ -136,17 +170,25 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
     let mut ended = Vec::new();
     for (row, found) in rows.into_iter().zip(found) {
         let verdict = receipt::verdict(found.as_ref().map(|found| &found.standing), &row.fingerprint, now);
-        let ours = found.as_ref().is_none_or(|found| found.run_number == work.run.run_number);
+        let owner = found.as_ref().map(|found| found.run_number).filter(|owner| *owner != work.run.run_number);
+        if let Some(owner) = owner.filter(|_| verdict != Verdict::Conflict) {
+            if count_foreign(&mut pass.counts, verdict) {
+                pass.owners.insert(owner);
+            }
+            continue;
+        }
         match verdict {
             Verdict::Conflict => conflicts.push(ConflictRecord { key: row.key, presented: row.fingerprint, part }),
-            _ if !ours => count_foreign(&mut pass.counts, verdict),
             Verdict::Claimable => {
                 let number = work.route(row.destination.as_deref())?.number;
                 claimable.entry((Purpose::Send, number)).or_default().push(row);
             }
             Verdict::Ambiguous => {
                 // A doubtful attempt is only ever repeated where it was made.
-                let number = found.map_or(work.route(row.destination.as_deref())?.number, |found| found.destination);
+                let number = match found {
+                    Some(found) => found.destination,
+                    None => work.route(row.destination.as_deref())?.number,
+                };
                 claimable.entry((Purpose::Reconcile, number)).or_default().push(row);
             }
             Verdict::LeaseEnded => ended.push(row.key),
@@ -154,8 +196,12 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
             Verdict::Duplicate | Verdict::Settled(_) => {}
         }
     }
-    let room = work.brakes.conflicts(seen, conflicts.len());
-    conflicts.truncate(room);
+    let room = work.brakes.conflicts(part, seen, conflicts.len());
+    if conflicts.len() > room {
+        // What the brake keeps from being recorded is for the next one who asks.
+        conflicts.truncate(room);
+        pass.cut_short = true;
+    }
     if !conflicts.is_empty() {
         work.ledger.record_conflicts(work.run.run_number, week, &conflicts).await?;
     }
@@ -163,8 +209,9 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
     Ok(claimable)
 }
 
-/// A row whose receipt belongs to another run is that run's to send; here it is only counted.
-fn count_foreign(counts: &mut ForeignCounts, verdict: Verdict) {
+/// A row whose receipt belongs to another run is that run's to send; here it is only counted. Answers whether that may
+/// still change without a person.
+fn count_foreign(counts: &mut ForeignCounts, verdict: Verdict) -> bool {
     match verdict {
         Verdict::Duplicate => counts.duplicate += 1,
         Verdict::InProgress { .. } | Verdict::LeaseEnded | Verdict::Ambiguous => counts.in_progress += 1,
@@ -174,6 +221,7 @@ fn count_foreign(counts: &mut ForeignCounts, verdict: Verdict) {
         Verdict::Settled(State::Quarantined) | Verdict::Conflict => counts.quarantined += 1,
         Verdict::Settled(_) => counts.failed += 1,
     }
+    !matches!(verdict, Verdict::Duplicate | Verdict::Settled(_) | Verdict::Conflict)
 }
 
 /// Declares claims ambiguous whose worker did not come back.
@@ -184,7 +232,12 @@ async fn end_leases(work: &Arc<Work>, keys: &[ReceiptKey], pass: &mut Pass) -> R
     let week = work.run.new.iso_week;
     let now = work.clock.now();
     let mut requests = Vec::new();
-    for lost in work.ledger.ended_leases(week, keys).await? {
+    let ended = work.ledger.ended_leases(week, keys).await?;
+    if ended.len() < keys.len() {
+        // Settled meanwhile, or the ledger's clock is behind what we make of it.
+        pass.wait_until(later(work, LOOK_AGAIN));
+    }
+    for lost in ended {
         let attempt = Attempt {
             attempts: lost.grant.attempts,
             began_at: lost.grant.claimed_at,
@@ -204,7 +257,7 @@ async fn end_leases(work: &Arc<Work>, keys: &[ReceiptKey], pass: &mut Pass) -> R
         if let Some(at) = settlement.next_attempt_at {
             pass.wait_until(at);
         }
-        tracing::warn!(
+        tracing::debug!(
             receipt = lost.key.short(),
             run = work.run_id(),
             state = settlement.state.as_str(),
@@ -222,7 +275,12 @@ async fn end_leases(work: &Arc<Work>, keys: &[ReceiptKey], pass: &mut Pass) -> R
             settlement,
         });
     }
-    work.ledger.end_leases(work.run.run_number, week, &requests).await?;
+    let claims = work.ledger.end_leases(work.run.run_number, week, &requests).await?;
+    if claims > 0 {
+        // One line: a process that died leaves up to a thousand.
+        tracing::warn!(run = work.run_id(), claims, "leases ended without an outcome; their attempts are in doubt");
+        work.progressed();
+    }
     Ok(())
 }
 
@@ -295,8 +353,18 @@ async fn claim_and_send(
             () = work.halt.cancelled() => None,
         };
         let Some(places) = places else { return cut(pass) };
-        if work.must_stop() || !destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
+        if work.must_stop() {
             return cut(pass);
+        }
+        match destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
+            // Taking one's turn at a rate is no idle waiting.
+            Admission::Go if destination.config.rate.is_some() => work.progressed(),
+            Admission::Go => {}
+            Admission::Stopped => return cut(pass),
+            Admission::Paused(until) => {
+                pass.wait_until(until);
+                return Ok(());
+            }
         }
         if !still_ours(work, part, pass).await? {
             // Another worker has taken the part over; the receipts decide, but there is no need to race it.
@@ -321,7 +389,7 @@ async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, Run
         return Ok(true);
     }
     pass.renewed_at = Instant::now();
-    Ok(work.ledger.renew_part(work.run.run_number, part, work.worker, lease).await?)
+    Ok(work.ledger.renew_part(work.run.run_number, part, pass.worker, lease).await?)
 }
 
 fn cut(pass: &mut Pass) -> Result<(), RunError> {
@@ -346,7 +414,7 @@ async fn claim(
     let batch = ClaimBatch {
         run_number: work.run.run_number,
         iso_week: work.run.new.iso_week,
-        worker: work.worker,
+        worker: pass.worker,
         destination,
         lease,
         purpose,
@@ -363,7 +431,7 @@ async fn claim(
             ClaimAnswer::RunClosed => work.run_was_closed(),
             // Somebody was faster between look and claim: the next pass over the part sees what came of it.
             ClaimAnswer::Refused(Verdict::InProgress { until: at } | Verdict::NotDue { at }) => pass.wait_until(at),
-            ClaimAnswer::Refused(Verdict::Duplicate | Verdict::Settled(_)) => {}
+            // Also where it is settled: the next look finds out which run it belongs to and counts it.
             ClaimAnswer::Refused(_) => pass.wait_until(work.clock.now()),
         }
     }

@@ -17,7 +17,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
-mod server;
+pub(crate) mod server;
 
 use server::{Act, Moment, Point, Protection, Seen, Server, self_signed};
 

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 /// Where in the dialogue the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Point {
+pub(crate) enum Point {
     Greeting,
     Ehlo,
     StartTls,
@@ -31,17 +31,17 @@ pub(super) enum Point {
 
 /// A moment that the script decides about.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// Counts connections from zero.
-    pub(super) connection: usize,
+    pub(crate) connection: usize,
     /// Counts messages on this connection from zero.
-    pub(super) message: usize,
-    pub(super) point: Point,
+    pub(crate) message: usize,
+    pub(crate) point: Point,
 }
 
 /// What the server does.
 #[derive(Debug, Clone)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// What a good server does.
     Go,
     /// These bytes instead of the usual reply.
@@ -60,7 +60,7 @@ pub(super) enum Act {
 
 /// What a test can learn from the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Command(String),
     /// A message with its final dot, dots undoubled.
     Message(Vec<u8>),
@@ -70,7 +70,7 @@ pub(super) enum Seen {
 
 /// Whether and when the server encrypts.
 #[derive(Clone)]
-pub(super) enum Protection {
+pub(crate) enum Protection {
     None,
     StartTls(TlsAcceptor),
     Implicit(TlsAcceptor),
@@ -78,7 +78,7 @@ pub(super) enum Protection {
 
 impl Act {
     /// Whether a client is left without a whole reply on an open connection.
-    pub(super) fn leaves_waiting(&self) -> bool {
+    pub(crate) fn leaves_waiting(&self) -> bool {
         matches!(self, Self::Silence)
             || matches!(self, Self::Say(text) if text.starts_with("250-") && text.lines().count() == 1)
     }
@@ -87,24 +87,24 @@ impl Act {
 type Script = Arc<dyn Fn(Moment) -> Act + Send + Sync>;
 type Socket = BufReader<Box<dyn Stream>>;
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-pub(super) struct Server {
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     seen: UnboundedReceiver<Seen>,
     connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub(super) async fn start(
+    pub(crate) async fn start(
         offers: &'static [&'static str],
         script: impl Fn(Moment) -> Act + Send + Sync + 'static,
     ) -> Self {
         Self::protected(Protection::None, offers, script).await
     }
 
-    pub(super) async fn protected(
+    pub(crate) async fn protected(
         protection: Protection,
         offers: &'static [&'static str],
         script: impl Fn(Moment) -> Act + Send + Sync + 'static,
@@ -137,12 +137,12 @@ impl Server {
         Self { port, seen, connections }
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// Everything seen up to and including the end of the next connection that ends.
-    pub(super) async fn until_closed(&mut self) -> Vec<Seen> {
+    pub(crate) async fn until_closed(&mut self) -> Vec<Seen> {
         let mut all = Vec::new();
         while let Some(seen) = self.seen.recv().await {
             let is_end = matches!(seen, Seen::Closed(_));
@@ -155,13 +155,13 @@ impl Server {
     }
 
     /// Everything seen so far.
-    pub(super) fn so_far(&mut self) -> Vec<Seen> {
+    pub(crate) fn so_far(&mut self) -> Vec<Seen> {
         std::iter::from_fn(|| self.seen.try_recv().ok()).collect()
     }
 }
 
 /// A certificate for localhost that only its own PEM vouches for.
-pub(super) fn self_signed() -> (TlsAcceptor, String) {
+pub(crate) fn self_signed() -> (TlsAcceptor, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
