@@ -249,6 +249,8 @@ impl Chunk<'_> {
             work.progressed();
         }
         for (request, answer) in requests.iter().zip(answers) {
+            let Settlement { state, reason, provider_code: code, .. } = &request.settlement;
+            tracing::trace!(receipt = request.key.short(), run = work.run_id(), %state, ?reason, ?code, ?answer, "settled");
             let due_at = match answer {
                 SettleAnswer::Recorded(State::Retryable) => request.settlement.next_attempt_at,
                 SettleAnswer::Recorded(_) => continue,
