@@ -114,7 +114,14 @@ impl Folder {
         if !permitted() {
             return Ok(Delivery::NotStarted);
         }
-        match written.persist_noclobber(self.new.join(name)) {
+        let named = written.persist_noclobber(self.new.join(name)).or_else(|refused| {
+            // `tmp` alone stands where making the Maildir was cut off, or where `new` was taken away since.
+            if refused.error.kind() == ErrorKind::NotFound && self.create().is_ok() {
+                return refused.path.persist_noclobber(self.new.join(name));
+            }
+            Err(refused)
+        });
+        match named {
             Ok(()) => {}
             // Another worker was faster: its file counts.
             Err(refused) if refused.error.kind() == ErrorKind::AlreadyExists => {}
@@ -163,9 +170,10 @@ impl Folder {
         Ok(file.into_temp_path())
     }
 
-    /// Makes the three directories with mode 0700, and sees that their names are on the disk.
+    /// Makes the three directories with mode 0700, and sees that their names are on the disk. `tmp` comes last: its
+    /// absence is what shows that the others may be missing.
     fn create(&self) -> io::Result<()> {
-        for directory in [&self.tmp, &self.new, &self.cur] {
+        for directory in [&self.new, &self.cur, &self.tmp] {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         File::open(&self.path)?.sync_all()?;

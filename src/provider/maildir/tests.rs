@@ -103,6 +103,19 @@ async fn a_message_that_was_read_is_not_delivered_again() {
 }
 
 #[tokio::test]
+async fn a_maildir_whose_making_was_cut_off_is_completed() {
+    for missing in ["new", "cur", "tmp"] {
+        let outbox = Outbox::new();
+        let message = fixtures::message(1);
+        outbox.provider.check().await.unwrap();
+        outbox.send(&fixtures::message(2)).await;
+        fs::remove_dir_all(outbox.directory(missing)).unwrap();
+        assert!(matches!(outbox.send(&message).await, Outcome::Accepted { .. }), "without {missing}");
+        assert!(outbox.names("new").contains(&name_of(&message)), "without {missing}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_a_killed_attempt_left_in_tmp_changes_nothing() {
     let outbox = Outbox::new();
     let message = fixtures::message(1);
