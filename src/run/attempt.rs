@@ -248,6 +248,7 @@ impl Chunk<'_> {
         if spent > 0 || requests.iter().any(|request| request.settlement.state != State::Retryable) {
             work.progressed();
         }
+        self.tell_of_trouble(&requests);
         for (request, answer) in requests.iter().zip(answers) {
             let Settlement { state, reason, provider_code: code, .. } = &request.settlement;
             tracing::trace!(receipt = request.key.short(), run = work.run_id(), %state, ?reason, ?code, ?answer, "settled");
@@ -264,6 +265,29 @@ impl Chunk<'_> {
             end.due_at = Some(end.due_at.map_or(at, |due| due.min(at)));
         }
         Ok(())
+    }
+
+    /// One line for a batch, however many attempts of it the destination did not take for now.
+    fn tell_of_trouble(&self, requests: &[SettleRequest]) {
+        let troubled = |request: &&SettleRequest| {
+            let reason = request.settlement.reason;
+            matches!(
+                reason,
+                Some(
+                    Reason::Unavailable
+                        | Reason::Deferred
+                        | Reason::Throttled
+                        | Reason::Ambiguous
+                        | Reason::Undecidable
+                )
+            )
+        };
+        let Some(first) = requests.iter().find(troubled) else { return };
+        let (attempts, count) = (requests.len(), requests.iter().filter(troubled).count());
+        let (destination, run) = (&self.destination.config.name, self.work.run_id());
+        let (reason, code) =
+            (first.settlement.reason.map_or("", Reason::as_str), first.settlement.provider_code.as_deref());
+        tracing::warn!(destination, run, reason, code, "{count} of {attempts} attempts were not accepted");
     }
 
     /// Offers outcomes to the ledger until it takes them, at most until the claims end.
