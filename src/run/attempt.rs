@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::RunError;
 use super::destination::Destination;
 use super::engine::Work;
+use super::suppression;
 use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{Claim, SettleAnswer, SettleRequest};
@@ -39,11 +40,11 @@ pub(super) struct ChunkEnd {
 }
 
 /// One attempt's end on its way into the ledger.
-struct Ended {
-    claim: Claim,
-    fingerprint: Fingerprint,
-    settlement: Settlement,
-    first_attempt_at: Option<Timestamp>,
+pub(super) struct Ended {
+    pub(super) claim: Claim,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) settlement: Settlement,
+    pub(super) first_attempt_at: Option<Timestamp>,
 }
 
 /// Renders, sends and settles a chunk of granted rows of one part and destination.
@@ -57,10 +58,10 @@ pub(super) async fn send_chunk(
     granted: Vec<Granted>,
 ) -> Result<ChunkEnd, RunError> {
     let rendered = render(work, granted).await?;
+    let (rendered, mut ready) = suppression::screen(work, destination, rendered).await;
     let mut sends: FuturesUnordered<_> =
         rendered.into_iter().map(|(granted, message)| attempt(work, destination, granted, message)).collect();
     let mut end = ChunkEnd::default();
-    let mut ready: Vec<Ended> = Vec::new();
     let mut flush_at = Instant::now() + FLUSH_INTERVAL;
     loop {
         tokio::select! {
@@ -80,7 +81,7 @@ pub(super) async fn send_chunk(
     Ok(end)
 }
 
-type Rendered = Result<Message, String>;
+pub(super) type Rendered = Result<Message, String>;
 
 /// Renders on the blocking threads, which keeps the executor free for I/O.
 async fn render(work: &Arc<Work>, granted: Vec<Granted>) -> Result<Vec<(Granted, Rendered)>, RunError> {

@@ -256,7 +256,7 @@ pub(super) struct Work {
     /// Where progress is shown.
     pub progress: Arc<Progress>,
     closed: AtomicBool,
-    problem: Mutex<Option<(String, String)>>,
+    problem: Mutex<Option<RunError>>,
 }
 
 impl Work {
@@ -303,14 +303,19 @@ impl Work {
 
     /// A destination refused us as a whole: stop.
     pub(super) fn misconfigured(&self, destination: &str, problem: String) {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((destination.to_owned(), problem));
+        self.stop_because(RunError::Misconfigured { destination: destination.to_owned(), problem });
+    }
+
+    /// Nothing more is claimed or sent, and the run ends with this error once everything begun is settled.
+    pub(super) fn stop_because(&self, error: RunError) {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.halt.cancel();
     }
 
     /// How the work ended where the run could not be closed.
     async fn ending(&self) -> Result<Ending, RunError> {
-        if let Some((destination, problem)) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(RunError::Misconfigured { destination, problem });
+        if let Some(error) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
         }
         Ok(Ending {
             failed_otherwise: 0,

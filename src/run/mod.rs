@@ -17,6 +17,7 @@ mod progress;
 mod report;
 mod request;
 mod sources;
+mod suppression;
 
 pub use clock::Clock;
 pub use destination::{Destinations, build as provider_of};
@@ -50,6 +51,9 @@ pub enum RunError {
         /// What the provider said, in our words.
         problem: String,
     },
+    /// The suppression list could not be read, so nothing was sent.
+    #[error("the suppression list cannot be read; what was claimed was given back, and nothing more was sent")]
+    SuppressionList(#[source] LedgerError),
     /// A sealed row cannot be read back.
     #[error("snapshot {snapshot} holds a row that cannot be read (part {part}): {reason}")]
     SealedRow {
