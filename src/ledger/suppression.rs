@@ -81,10 +81,8 @@ pub(super) struct HashRow {
 
 /// Which of `hashes` were found, in their order.
 pub(super) fn among(hashes: &[AddressHash], found: &[HashRow]) -> Result<Vec<bool>> {
-    let found = found
-        .iter()
-        .map(|row| bytes(&row.address_hash, "address hash"))
-        .collect::<Result<HashSet<AddressHash>>>()?;
+    let found =
+        found.iter().map(|row| bytes(&row.address_hash, "address hash")).collect::<Result<HashSet<AddressHash>>>()?;
     Ok(hashes.iter().map(|hash| found.contains(hash)).collect())
 }
 

@@ -22,7 +22,7 @@ mod suppression;
 pub use clock::Clock;
 pub use destination::{Destinations, build as provider_of};
 pub use engine::{Setup, run};
-pub use guards::{Refusal, digest_config};
+pub use guards::{Refusal, digest_config, same_identity};
 pub use progress::Progress;
 pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts};
 pub use request::{RunRequest, SnapshotSource};

@@ -105,8 +105,7 @@ pub(super) async fn suppressed(
 
 pub(super) async fn suppressions(ledger: &PostgresLedger, hash: &AddressHash) -> Try<Vec<StandingSuppression>> {
     let mut transaction = ledger.read().await?;
-    let found: Vec<SuppressionRow> =
-        rows(SUPPRESSIONS).bind(hash.as_slice()).fetch_all(&mut *transaction).await?;
+    let found: Vec<SuppressionRow> = rows(SUPPRESSIONS).bind(hash.as_slice()).fetch_all(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(found.into_iter().map(SuppressionRow::standing).collect::<Result<_, _>>()?)
 }
