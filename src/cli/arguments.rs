@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::output::Format;
 use super::run::RunArguments;
-use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, snapshot};
+use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, snapshot, suppress};
 use crate::config::environment;
 use crate::telemetry::{LogFormat, Verbosity};
 
@@ -15,7 +15,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  all settled: sent, duplicate, suppressed, observed; single recipients that the
      provider refuses are counted and are no alarm
-  1  could not run: ledger, store or credentials out of reach; what was settled stays settled
+  1  could not run: ledger, store, credentials or suppression list out of reach; what was
+     settled stays settled
   2  usage, configuration, refused snapshot or guard; nothing was claimed
   3  done, but something waits for a person: held, quarantined, failed for another reason,
      rows set aside, a brake
@@ -109,6 +110,7 @@ pub(super) enum Command {
     Preview(preview::PreviewArguments),
     Snapshot(snapshot::SnapshotArguments),
     Receipts(receipts::ReceiptsArguments),
+    Suppress(suppress::SuppressArguments),
     Keys(keys::KeysArguments),
     Completions(completions::CompletionsArguments),
 }

@@ -198,6 +198,9 @@ impl From<RunError> for Failure {
             RunError::Ledger(error) => error.into(),
             RunError::Store(error) => error.into(),
             RunError::Misconfigured { .. } | RunError::NoRandomness | RunError::Internal => Self::could_not_run(error),
+            RunError::SuppressionList(_) => Self::could_not_run(error).with_hint(
+                "what was settled stays settled; run again once the ledger's table `suppressions` can be read",
+            ),
             RunError::SealedRow { .. } => Self::refused(error),
         }
     }

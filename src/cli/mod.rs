@@ -37,6 +37,8 @@ mod snapshot;
 mod starter;
 mod stop;
 mod summary;
+mod suppress;
+mod suppression_file;
 mod values;
 
 use arguments::{Arguments, Command};
@@ -132,6 +134,7 @@ async fn dispatch(session: &Session, command: Command) -> Result<Exit, Failure> 
         Command::Preview(arguments) => preview::preview(session, arguments).await,
         Command::Snapshot(arguments) => snapshot::snapshot(session, arguments).await,
         Command::Receipts(arguments) => receipts::receipts(session, arguments).await,
+        Command::Suppress(arguments) => suppress::suppress(session, arguments).await,
         Command::Keys(arguments) => keys::keys(session, arguments).await,
     }
 }

@@ -45,15 +45,21 @@ pub(super) async fn existing_ledger(config: &Config) -> Result<Arc<dyn Ledger>, 
     }
 }
 
-/// One invocation of the engine, from start to report. A first SIGINT or SIGTERM stops it gracefully.
-pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest) -> Result<RunReport, Failure> {
-    let keyring = load_keyring(&config.keyring)?;
+/// The configured ledger, made and brought up to date where the configuration allows that.
+pub(super) async fn migrated_ledger(config: &Config) -> Result<Arc<dyn Ledger>, Failure> {
     let ledger = ledger(config).await?;
     if config.ledger.auto_migrate {
         ledger.migrate().await?;
     } else {
         ledger.check_schema().await?;
     }
+    Ok(ledger)
+}
+
+/// One invocation of the engine, from start to report. A first SIGINT or SIGTERM stops it gracefully.
+pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest) -> Result<RunReport, Failure> {
+    let keyring = load_keyring(&config.keyring)?;
+    let ledger = migrated_ledger(config).await?;
     let stop = CancellationToken::new();
     let quiet = session.quiet || session.output.format == Format::Json;
     let store = Store::open(&config.store)?;

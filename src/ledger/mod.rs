@@ -21,6 +21,7 @@ mod schema;
 mod slow_path;
 mod sqlite;
 mod stored;
+mod suppression;
 
 pub use claim::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, EndedLease, Found, Grant, Lease,
@@ -29,6 +30,7 @@ pub use claim::{
 pub use open::open;
 pub use record::{EventRecord, ReceiptFilter, ReceiptRecord};
 pub use run::{ForeignCounts, KeyPin, Mode, NewRun, PartEnd, PartGrant, Pins, Run, RunCounts, StandingPins};
+pub use suppression::{AddressHash, IdentityPin, StandingSuppression, Suppression, SuppressionReason};
 
 /// What went wrong with a ledger. Messages hold no receipt's content and no password of the URL.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +116,29 @@ pub trait Ledger: Send + Sync {
 
     /// Every pinned week with its key, latest week first.
     async fn key_pins(&self) -> Result<Vec<(IsoWeek, KeyPin)>>;
+
+    /// What the ledger is for and which stable secret its hashes are made with, once that is pinned. Reads only.
+    async fn pinned_identity(&self) -> Result<Option<IdentityPin>>;
+
+    /// Pins environment and stable secret where they are not pinned yet and answers what stands afterwards; never
+    /// changes a pin.
+    async fn pin_identity(&self, pin: &IdentityPin) -> Result<IdentityPin>;
+
+    /// Puts entries on the suppression list, in one transaction. One that stands there already is left as it is, with
+    /// its reason and date. Answers how many are new; after a lost connection those of the first try count as old.
+    /// The caller has pinned the secret that the hashes are made with.
+    async fn suppress(&self, entries: &[Suppression]) -> Result<u64>;
+
+    /// Takes the entries of one type off the list, or with `None` every entry of these addresses, whatever its scope.
+    /// Answers how many entries that were.
+    async fn unsuppress(&self, hashes: &[AddressHash], digest_type: Option<&DigestType>) -> Result<u64>;
+
+    /// Which of these addresses get nothing of a type, because of an entry for it or for every type; in the order of
+    /// `hashes`. Reads only, one probe of the primary key for each.
+    async fn suppressed(&self, hashes: &[AddressHash], digest_type: &DigestType) -> Result<Vec<bool>>;
+
+    /// Every entry of one address, that for every type first.
+    async fn suppressions(&self, hash: &AddressHash) -> Result<Vec<StandingSuppression>>;
 
     /// Inserts the run and its parts in one transaction, or finds the one with the same id, and counts the trigger.
     async fn open_run(&self, run: &NewRun) -> Result<Run>;

@@ -10,8 +10,8 @@ use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteTypeInfo, SqliteValueRef};
 use sqlx::{Decode, Encode, Postgres, Sqlite, Type};
 
 use super::{
-    DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, Grant, KeyPin, LedgerError, Mode, NewRun,
-    ReceiptRecord, Result, Run, RunCounts, StandingPins,
+    DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, Grant, IdentityPin, KeyPin, LedgerError, Mode,
+    NewRun, ReceiptRecord, Result, Run, RunCounts, StandingPins,
 };
 use crate::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use crate::receipt::{EventKind, Reason, Standing, State};
@@ -104,7 +104,7 @@ fn small(stored: i32, what: &'static str) -> Result<u32> {
     u32::try_from(stored).map_err(|_| LedgerError::Corrupt { what })
 }
 
-fn bytes<const N: usize>(stored: &[u8], what: &'static str) -> Result<[u8; N]> {
+pub(super) fn bytes<const N: usize>(stored: &[u8], what: &'static str) -> Result<[u8; N]> {
     stored.try_into().map_err(|_| LedgerError::Corrupt { what })
 }
 
@@ -314,6 +314,19 @@ pub(super) struct KeyPinRow {
 impl KeyPinRow {
     pub(super) fn key_pin(self) -> Result<(IsoWeek, KeyPin)> {
         Ok((week(self.iso_week)?, KeyPin { key_id: self.key_id, check: bytes(&self.key_check, "check value")? }))
+    }
+}
+
+/// What a ledger is for.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct IdentityPinRow {
+    environment: String,
+    stable_check: Vec<u8>,
+}
+
+impl IdentityPinRow {
+    pub(super) fn pin(self) -> Result<IdentityPin> {
+        Ok(IdentityPin { environment: self.environment, stable: bytes(&self.stable_check, "check value")? })
     }
 }
 

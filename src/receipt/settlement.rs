@@ -151,6 +151,16 @@ pub fn unsent(attempt: &Attempt, policy: &Policy, reason: Reason, now: Timestamp
     Draft { attempt, policy, now, attempts: attempt.attempts }.ended(State::Failed, reason, Reason::OutOfTries)
 }
 
+/// Ends a granted claim without an attempt because the recipient is on our suppression list. Where an earlier attempt
+/// is in doubt, that is no end: it is not sent again, and a person decides.
+pub fn listed(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Settlement {
+    Draft { attempt, policy, now, attempts: attempt.attempts }.ended(
+        State::Suppressed,
+        Reason::OnOurList,
+        Reason::OutOfTries,
+    )
+}
+
 /// Holds a receipt whose doubtful attempt went to another account than the destination points at now.
 pub fn destination_changed(attempt: &Attempt) -> Settlement {
     Settlement {
@@ -441,5 +451,18 @@ mod tests {
         let back = settle(&in_doubt(), &Outcome::NotStarted, &policy(Replay::Always));
         assert_eq!((back.event, back.attempts, back.next_attempt_at), (EventKind::GiveBack, 1, Some(at(NOW))));
         assert_eq!(back.ambiguous_since, in_doubt().ambiguous_since);
+    }
+
+    #[test]
+    fn a_listed_recipient_gets_no_attempt_and_a_doubtful_one_is_held() {
+        for replay in [Replay::Never, Replay::Always] {
+            let ended = listed(&first(), &policy(replay), at(NOW));
+            let facts = (ended.event, ended.state, ended.reason, ended.attempts, ended.ambiguous_since);
+            assert_eq!(facts, (EventKind::Settle, State::Suppressed, Some(Reason::OnOurList), 0, None));
+            assert_eq!(ended.next_attempt_at, None);
+            let ended = listed(&in_doubt(), &policy(replay), at(NOW));
+            let facts = (ended.state, ended.reason, ended.attempts, ended.ambiguous_since);
+            assert_eq!(facts, (State::Held, Some(Reason::OutOfTries), 1, Some(at(NOW - 100))));
+        }
     }
 }

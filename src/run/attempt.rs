@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::RunError;
 use super::destination::Destination;
 use super::engine::Work;
+use super::suppression;
 use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
@@ -45,10 +46,10 @@ pub(super) struct ChunkEnd {
 }
 
 /// One attempt's end on its way into the ledger.
-struct Ended {
-    request: SettleRequest,
+pub(super) struct Ended {
+    pub(super) request: SettleRequest,
     /// Whether the attempt is charged to the receipt.
-    spent: bool,
+    pub(super) spent: bool,
 }
 
 /// Granted rows of one part and destination that are sent and settled together.
@@ -80,9 +81,10 @@ pub(super) async fn send_chunk(
     let ledger_is_away = AtomicBool::new(false);
     let chunk = Chunk { work, destination, part, began: Instant::now(), lease, ledger_is_away };
     let rendered = render(work, granted).await?;
+    let (rendered, mut ready) = suppression::screen(work, destination, part, rendered).await;
     let mut sends: FuturesUnordered<_> =
         (0_u32..).zip(rendered).map(|(place, (granted, message))| chunk.attempt(place, granted, message)).collect();
-    let (mut end, mut ready, mut failed) = (ChunkEnd::default(), Vec::new(), None);
+    let (mut end, mut failed) = (ChunkEnd::default(), None);
     let mut flush_at = Instant::now() + FLUSH_INTERVAL;
     loop {
         tokio::select! {
@@ -109,7 +111,7 @@ pub(super) async fn send_chunk(
     failed.map_or(Ok(end), Err)
 }
 
-type Rendered = Result<Message, String>;
+pub(super) type Rendered = Result<Message, String>;
 
 /// Renders on the blocking threads, which keeps the executor free for I/O.
 async fn render(work: &Arc<Work>, granted: Vec<Granted>) -> Result<Vec<(Granted, Rendered)>, RunError> {

@@ -12,7 +12,7 @@ use crate::config::{Config, DigestConfig};
 use crate::digest::Bundle;
 use crate::identity::keyring::WeekKey;
 use crate::identity::{ContentVersion, DigestType, IsoWeek, hex_text};
-use crate::ledger::{KeyPin, Mode, NewRun, Pins, Run, StandingPins};
+use crate::ledger::{IdentityPin, KeyPin, Mode, NewRun, Pins, Run, StandingPins};
 use crate::snapshot::{Manifest, SealError};
 
 /// A run that is refused before anything is claimed.
@@ -257,11 +257,9 @@ fn key_pin(key: &WeekKey) -> KeyPin {
 /// # Errors
 /// The first pin that disagrees.
 pub(super) fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal> {
-    if let Some(pinned) = standing.environment.as_ref().filter(|pinned| **pinned != ours.environment) {
-        return Err(Refusal::Environment { pinned: pinned.clone(), configured: ours.environment.clone() });
-    }
-    if let Some(pinned) = standing.stable.filter(|pinned| *pinned != ours.stable) {
-        return Err(Refusal::StableKey { pinned: hex_text(&pinned), ours: hex_text(&ours.stable) });
+    let identity = IdentityPin { environment: ours.environment.clone(), stable: ours.stable };
+    if let (Some(environment), Some(stable)) = (standing.environment.clone(), standing.stable) {
+        same_identity(&IdentityPin { environment, stable }, &identity)?;
     }
     if let Some(pinned) = standing.week_key.as_ref().filter(|pinned| **pinned != ours.week_key) {
         return Err(Refusal::WeekKey {
@@ -277,6 +275,22 @@ pub(super) fn agree(standing: &StandingPins, ours: &Pins) -> Result<(), Refusal>
             digest_type: ours.digest_type.clone(),
             content_version: ours.content_version.clone(),
         });
+    }
+    Ok(())
+}
+
+/// Compares what a ledger is for with what we are configured for: under another stable secret its suppression list
+/// would silently be empty.
+///
+/// # Errors
+/// The pin that disagrees.
+pub fn same_identity(standing: &IdentityPin, ours: &IdentityPin) -> Result<(), Refusal> {
+    if standing.environment != ours.environment {
+        let (pinned, configured) = (standing.environment.clone(), ours.environment.clone());
+        return Err(Refusal::Environment { pinned, configured });
+    }
+    if standing.stable != ours.stable {
+        return Err(Refusal::StableKey { pinned: hex_text(&standing.stable), ours: hex_text(&ours.stable) });
     }
     Ok(())
 }

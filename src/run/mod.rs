@@ -17,11 +17,12 @@ mod progress;
 mod report;
 mod request;
 mod sources;
+mod suppression;
 
 pub use clock::Clock;
 pub use destination::{Destinations, build as provider_of};
 pub use engine::{Setup, run};
-pub use guards::{Refusal, digest_config};
+pub use guards::{Refusal, digest_config, same_identity};
 pub use progress::Progress;
 pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts};
 pub use request::{RunRequest, SnapshotSource};
@@ -50,6 +51,9 @@ pub enum RunError {
         /// What the provider said, in our words.
         problem: String,
     },
+    /// The suppression list could not be read, so nothing was sent.
+    #[error("the suppression list cannot be read; what was claimed was given back, and nothing more was sent")]
+    SuppressionList(#[source] LedgerError),
     /// A sealed row cannot be read back.
     #[error("snapshot {snapshot} holds a row that cannot be read (part {part}): {reason}")]
     SealedRow {
@@ -74,7 +78,11 @@ impl RunError {
         match self {
             Self::Refused(_) | Self::SealedRow { .. } => true,
             Self::Store(error) => !matches!(error, StoreError::Io { .. }),
-            Self::Ledger(_) | Self::Misconfigured { .. } | Self::NoRandomness | Self::Internal => false,
+            Self::Ledger(_)
+            | Self::Misconfigured { .. }
+            | Self::SuppressionList(_)
+            | Self::NoRandomness
+            | Self::Internal => false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The syntax of a recipient's address: exactly one bare mailbox that common servers take. No network is asked
-//! whether it exists.
+//! whether it exists. And its one normal form.
+
+use std::fmt;
 
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
@@ -26,6 +28,40 @@ pub(super) fn parse(text: &str) -> Result<Address, &'static str> {
         return Err("is longer than 254 bytes");
     }
     Address::new(local, domain).map_err(|_| "is not an address; expected one such as name@example.test")
+}
+
+/// An address in the one form under which it stands on the suppression list: trimmed, in lower case, its domain in
+/// A-labels. Two spellings that reach the same mailbox nearly everywhere are one; dots and tags in the local part
+/// are kept, since what they mean is each provider's own matter.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NormalAddress(String);
+
+impl NormalAddress {
+    /// Reads an address as a person or another system writes it.
+    ///
+    /// # Errors
+    /// The first rule that the text breaks, in words that do not repeat it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        parse(text.trim()).map(|address| Self::of(&address))
+    }
+
+    /// The form of an address that was read before.
+    pub fn of(address: &Address) -> Self {
+        let text: &str = address.as_ref();
+        Self(text.to_ascii_lowercase())
+    }
+
+    /// The text, which is hashed and goes nowhere else.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Addresses do not print themselves, so that no log or error can hold one by accident.
+impl fmt::Debug for NormalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NormalAddress(…)")
+    }
 }
 
 /// What stands nowhere in a bare address, so that the reason can say what was meant.
@@ -97,7 +133,9 @@ fn ascii_domain(domain: &str) -> Result<String, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use proptest::prelude::*;
+
+    use super::{NormalAddress, parse};
 
     #[test]
     fn plain_and_international_addresses_are_taken() {
@@ -125,5 +163,49 @@ mod tests {
         assert!(parse(&format!("{}@{}", "a".repeat(64), domain(189))).is_ok());
         assert_eq!(parse(&format!("{}@{}", "a".repeat(64), domain(190))), Err("is longer than 254 bytes"));
         assert!(parse(&format!("a@{}.test", "d".repeat(64))).is_err());
+    }
+
+    fn normal(text: &str) -> Result<String, &'static str> {
+        NormalAddress::parse(text).map(|address| address.as_str().to_owned())
+    }
+
+    #[test]
+    fn spellings_of_one_address_have_one_normal_form() {
+        for (text, expected) in [
+            ("c1@example.test", "c1@example.test"),
+            ("  C1@EXAMPLE.Test\r\n", "c1@example.test"),
+            ("\u{a0}First.Last+Tag@Example.Test ", "first.last+tag@example.test"),
+            ("Zoe@MÜNCHEN.example", "zoe@xn--mnchen-3ya.example"),
+            ("zoe@mu\u{308}nchen.example", "zoe@xn--mnchen-3ya.example"),
+            ("zoe@XN--MNCHEN-3YA.example", "zoe@xn--mnchen-3ya.example"),
+            ("a@例え。テスト", "a@xn--r8jz45g.xn--zckzah"),
+        ] {
+            assert_eq!(normal(text).as_deref(), Ok(expected));
+        }
+        assert_ne!(normal("a.b@example.test"), normal("ab@example.test"));
+        assert_ne!(normal("a+b@example.test"), normal("a@example.test"));
+        for bad in ["", " ", "zoe", "zoe@", "zöe@example.test", "a b@example.test", "Zoe <zoe@example.test>"] {
+            assert!(normal(bad).is_err());
+        }
+        assert_eq!(format!("{:?}", NormalAddress::parse("zoe@example.test")), "Ok(NormalAddress(…))");
+    }
+
+    proptest! {
+        #[test]
+        fn normalising_twice_changes_nothing(text in "[A-Za-z0-9.+]{1,12}@[A-Za-zÄÖäöéß-]{1,10}\\.[A-Za-z]{2,6}") {
+            if let Ok(once) = normal(&text) {
+                prop_assert_eq!(normal(&once), Ok(once.clone()));
+                prop_assert_eq!(normal(&format!(" {text}\n")), Ok(once.clone()));
+                prop_assert_eq!(normal(&text.to_ascii_uppercase()), Ok(once.clone()));
+                prop_assert!(once.is_ascii() && !once.bytes().any(|byte| byte.is_ascii_uppercase()));
+            }
+        }
+
+        #[test]
+        fn no_text_breaks_normalising_or_is_repeated_by_its_error(text in "\\PC{0,40}") {
+            if let Err(reason) = normal(&text) {
+                prop_assert!(text.trim().len() < 8 || !reason.contains(text.trim()));
+            }
+        }
     }
 }

@@ -21,6 +21,7 @@ mod seen;
 mod staging;
 mod store;
 
+pub use address::NormalAddress;
 pub use checks::{ContentCheck, RowChecks};
 pub use find::{FindError, find_row};
 pub use input::{InputError, MAX_LINE_BYTES};

@@ -19,4 +19,5 @@ mod ledger_contract;
 mod messages;
 mod runs;
 mod smtp;
+mod suppression;
 mod tidy;

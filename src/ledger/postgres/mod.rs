@@ -16,9 +16,10 @@ use sqlx::{ConnectOptions as _, Connection as _, FromRow, PgConnection, PgPool, 
 use super::failure::{Tries, Try, tried};
 use super::stored::Moment;
 use super::{
-    ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts, Found, KeyPin,
-    Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter, ReceiptRecord, Reservation, Result,
-    Run, RunCounts, SettleAnswer, SettleRequest, StandingPins,
+    AddressHash, ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts,
+    Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter,
+    ReceiptRecord, Reservation, Result, Run, RunCounts, SettleAnswer, SettleRequest, StandingPins, StandingSuppression,
+    Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
 
@@ -31,6 +32,7 @@ mod records;
 mod runs;
 mod schema;
 mod settles;
+mod suppressions;
 
 /// Connections of one process: claims, settles and looks of a few parts at a time.
 const CONNECTIONS: u32 = 8;
@@ -143,6 +145,30 @@ impl Ledger for PostgresLedger {
 
     async fn key_pins(&self) -> Result<Vec<(IsoWeek, KeyPin)>> {
         tried!("key_pins", pins::key_pins(self))
+    }
+
+    async fn pinned_identity(&self) -> Result<Option<IdentityPin>> {
+        tried!("pinned_identity", suppressions::pinned_identity(self))
+    }
+
+    async fn pin_identity(&self, pin: &IdentityPin) -> Result<IdentityPin> {
+        tried!("pin_identity", suppressions::pin_identity(self, pin))
+    }
+
+    async fn suppress(&self, entries: &[Suppression]) -> Result<u64> {
+        tried!("suppress", suppressions::suppress(self, entries))
+    }
+
+    async fn unsuppress(&self, hashes: &[AddressHash], digest_type: Option<&DigestType>) -> Result<u64> {
+        tried!("unsuppress", suppressions::unsuppress(self, hashes, digest_type))
+    }
+
+    async fn suppressed(&self, hashes: &[AddressHash], digest_type: &DigestType) -> Result<Vec<bool>> {
+        tried!("suppressed", suppressions::suppressed(self, hashes, digest_type))
+    }
+
+    async fn suppressions(&self, hash: &AddressHash) -> Result<Vec<StandingSuppression>> {
+        tried!("suppressions", suppressions::suppressions(self, hash))
     }
 
     async fn open_run(&self, run: &NewRun) -> Result<Run> {

@@ -15,7 +15,7 @@ SELECT (SELECT environment FROM ledger_identity) AS environment,
        (SELECT key_check FROM key_pins WHERE iso_week = $1) AS key_check,
        (SELECT content_hash FROM content_pins WHERE digest_type = $2 AND content_version = $3) AS content_hash";
 
-const PIN_IDENTITY: &str = "
+pub(super) const PIN_IDENTITY: &str = "
 INSERT INTO ledger_identity (environment, stable_check, created_at)
 VALUES ($1, $2, $3)
 ON CONFLICT DO NOTHING";
