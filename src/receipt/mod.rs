@@ -11,7 +11,8 @@ mod verdict;
 
 pub use outcome::{Outcome, RetryAfter};
 pub use settlement::{
-    Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, barred, destination_changed, lease_end, settlement, unsent,
+    Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, barred, destination_changed, lease_end, settlement,
+    unsent,
 };
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};

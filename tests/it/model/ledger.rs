@@ -180,9 +180,7 @@ impl Row {
     fn accepted_late(&self, end: &End) -> Self {
         match self.state {
             State::Sent => self.clone(),
-            State::Claimed => {
-                Self { late_reference: self.late_reference.or(end.reference), ..self.clone() }
-            }
+            State::Claimed => Self { late_reference: self.late_reference.or(end.reference), ..self.clone() },
             _ => Self {
                 state: State::Sent,
                 attempts: self.attempts.max(end.attempts),

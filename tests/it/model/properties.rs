@@ -35,9 +35,11 @@ pub(super) fn of(world: &World) -> Vec<Property<World>> {
         Property::always(ATTEMPTS_CAPPED, |_, state: &State| {
             state.row.as_ref().is_none_or(|row| row.attempts <= MAX_ATTEMPTS)
         }),
-        Property::always(ONE_WORKER_A_GRANT, |_, state: &State| match [&state.workers[0], &state.workers[1]].map(held) {
-            [Some(one), Some(other)] => one != other,
-            _ => true,
+        Property::always(ONE_WORKER_A_GRANT, |_, state: &State| {
+            match [&state.workers[0], &state.workers[1]].map(held) {
+                [Some(one), Some(other)] => one != other,
+                _ => true,
+            }
         }),
         Property::sometimes(SENT, |_, state: &State| state.is(ReceiptState::Sent)),
         Property::sometimes(HELD, |_, state: &State| state.is(ReceiptState::Held)),
@@ -73,7 +75,8 @@ fn held(worker: &Worker) -> Option<u8> {
 
 fn is_zombie(worker: &Worker, state: &State) -> bool {
     let Worker::Checked(grant, _) = worker else { return false };
-    state.row.as_ref().is_some_and(|row| {
-        row.grant_number > grant.grant_number || row.lease.is_none_or(|lease| !lease.live)
-    })
+    state
+        .row
+        .as_ref()
+        .is_some_and(|row| row.grant_number > grant.grant_number || row.lease.is_none_or(|lease| !lease.live))
 }

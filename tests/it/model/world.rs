@@ -8,15 +8,13 @@ use counterfoil::receipt::{
 use jiff::{SignedDuration, Timestamp};
 use stateright::{Model, Property};
 
-use super::ledger::{End, Grant, Row, our_content, other_content};
+use super::ledger::{End, Grant, Row, other_content, our_content};
 use super::properties;
 use super::provider::{Account, Kind, MARGIN};
 
 /// A step of time; the one after the deadline stands for all that follow.
 pub(super) type Tick = i8;
 pub(super) const TICK_SECONDS: i64 = 60;
-/// Ends of a claim that spend no attempt. With the attempts they bound the grants: three.
-const FREE_ENDS: u8 = 1;
 pub(super) const MAX_ATTEMPTS: u32 = 2;
 
 pub(super) fn instant(tick: Tick) -> Timestamp {
@@ -52,6 +50,8 @@ pub(super) struct World {
     pub(super) on_ambiguous: OnAmbiguous,
     /// Bytes may reach the provider longer after the last check than the margin of the replay window allows.
     pub(super) bytes_may_be_late: bool,
+    /// Ends of a claim that spend no attempt. With the attempts they bound the grants: three.
+    pub(super) free_ends: u8,
     /// Somebody presents another content under the key, once.
     pub(super) other_content: bool,
     /// Which worker is which matters. Where it does not, half of the states are the other half mirrored.
@@ -141,7 +141,15 @@ const STEPS: [Step; 14] = [
 
 impl World {
     pub(super) fn new(provider: Kind, on_ambiguous: OnAmbiguous) -> Self {
-        Self { provider, on_ambiguous, bytes_may_be_late: false, other_content: false, workers_differ: false, broken: Vec::new() }
+        Self {
+            provider,
+            on_ambiguous,
+            bytes_may_be_late: false,
+            free_ends: 1,
+            other_content: false,
+            workers_differ: false,
+            broken: Vec::new(),
+        }
     }
 
     pub(super) fn without(self, guard: Guard) -> Self {
@@ -294,7 +302,7 @@ impl Model for World {
             workers: [Worker::Idle, Worker::Idle],
             account: Account::default(),
             under_way: None,
-            free_ends: FREE_ENDS,
+            free_ends: self.free_ends,
             other_content_seen: !self.other_content,
             doubt: None,
         }]
