@@ -10,7 +10,7 @@ mod properties;
 mod provider;
 mod world;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 use counterfoil::receipt::OnAmbiguous;
 use stateright::{Checker as _, HasDiscoveries, Model as _};
@@ -132,25 +132,23 @@ struct Graph {
 
 impl Graph {
     fn of(world: &World, carries_on: fn(Action) -> bool) -> Self {
-        let mut numbers: HashMap<State, usize> = HashMap::new();
-        let mut states: Vec<State> = Vec::new();
-        let mut before: Vec<Vec<usize>> = Vec::new();
-        let mut queue: VecDeque<(State, Option<usize>)> =
-            world.init_states().into_iter().map(|state| (state, None)).collect();
-        while let Some((state, from)) = queue.pop_front() {
-            let number = *numbers.entry(state.clone()).or_insert_with(|| {
-                let number = states.len();
-                queue.extend(
-                    world
-                        .next_steps(&state)
-                        .into_iter()
-                        .map(|(action, next)| (next, carries_on(action).then_some(number))),
-                );
-                states.push(state);
-                before.push(Vec::new());
-                number
-            });
-            before[number].extend(from);
+        let mut states = world.init_states();
+        let mut numbers: HashMap<State, usize> = states.iter().cloned().zip(0..).collect();
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); states.len()];
+        let mut explored = 0;
+        while explored < states.len() {
+            for (action, next) in world.next_steps(&states[explored]) {
+                let number = numbers.get(&next).copied().unwrap_or_else(|| {
+                    numbers.insert(next.clone(), states.len());
+                    states.push(next);
+                    before.push(Vec::new());
+                    states.len() - 1
+                });
+                if carries_on(action) {
+                    before[number].push(explored);
+                }
+            }
+            explored += 1;
         }
         let mut ends: Vec<bool> = states.iter().map(State::has_ended).collect();
         let mut reached: Vec<usize> = (0..states.len()).filter(|number| ends[*number]).collect();

@@ -72,7 +72,7 @@ impl Grant {
     }
 
     /// The same grant without what the ledger knew about earlier attempts.
-    pub(super) fn as_if_new(self) -> Self {
+    pub(super) fn forgetting_earlier_attempts(self) -> Self {
         Self { first_attempt_at: None, ambiguous_since: None, ..self }
     }
 

@@ -204,7 +204,7 @@ impl World {
         };
         let mut grant = row.grant();
         if self.lacks(Guard::DoubtIsNotGrantedAsNew) {
-            grant = grant.as_if_new();
+            grant = grant.forgetting_earlier_attempts();
         }
         state.row = Some(row);
         Worker::Granted(grant)
