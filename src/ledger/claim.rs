@@ -23,7 +23,7 @@ pub struct Found {
 }
 
 /// What a grant is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// A first attempt, or another one where nothing is in doubt.
     Send,

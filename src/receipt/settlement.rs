@@ -126,25 +126,6 @@ pub fn lease_end(attempt: &Attempt, policy: &Policy, now: Timestamp, random: f64
     Settlement { event: EventKind::LeaseEnd, ..draft.in_doubt(Reason::LeaseEnded, random) }
 }
 
-/// What stands against beginning an attempt at `now`, as the end of its claim; `None` where it may begin. A claim may
-/// be granted long after the instant that the receipt waited for, so that only this moment's clock decides whether the
-/// deadline is over, or the window inside which a doubtful attempt may be repeated.
-pub fn barred(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Option<Settlement> {
-    let draft = Draft { attempt, policy, now, attempts: attempt.attempts };
-    let may_repeat = attempt.ambiguous_since.is_none()
-        || draft.replay_allowed(now)
-        || (policy.capabilities.replay, policy.on_ambiguous) == (Replay::Never, OnAmbiguous::Resend);
-    if now > policy.deadline {
-        Some(draft.ended(State::Failed, Reason::DeadlinePassed, Reason::OutOfTries))
-    } else if may_repeat {
-        None
-    } else if policy.capabilities.replay == Replay::Never {
-        Some(draft.held(Reason::Undecidable))
-    } else {
-        Some(draft.held(Reason::ReplayWindowOver))
-    }
-}
-
 /// Ends a granted claim without an attempt: the row cannot be rendered, or it comes too late. Where an earlier
 /// attempt is in doubt, that is no end: a person decides.
 pub fn unsent(attempt: &Attempt, policy: &Policy, reason: Reason, now: Timestamp) -> Settlement {
@@ -159,6 +140,19 @@ pub fn listed(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Settlement 
         Reason::OnOurList,
         Reason::OutOfTries,
     )
+}
+
+/// Whether the attempt may not begin, and what is recorded instead. An attempt that was planned in time can begin
+/// after its deadline, or repeat a doubtful one where that is allowed no more: its provider may have forgotten the key.
+pub fn barred(attempt: &Attempt, policy: &Policy) -> Option<Settlement> {
+    let draft = Draft { attempt, policy, now: attempt.began_at, attempts: attempt.attempts };
+    if attempt.began_at > policy.deadline {
+        return Some(unsent(attempt, policy, Reason::DeadlinePassed, attempt.began_at));
+    }
+    if attempt.ambiguous_since.is_none() || draft.repeat_allowed(attempt.began_at) {
+        return None;
+    }
+    Some(draft.held(if policy.cannot_repeat() { Reason::Undecidable } else { Reason::ReplayWindowOver }))
 }
 
 /// Holds a receipt whose doubtful attempt went to another account than the destination points at now.
@@ -240,7 +234,7 @@ impl Draft<'_> {
             return self.ended(State::Failed, Reason::DeadlinePassed, Reason::OutOfTries);
         }
         match self.attempt.ambiguous_since {
-            Some(_) if !self.replay_allowed(at) => self.held(Reason::ReplayWindowOver),
+            Some(_) if !self.repeat_allowed(at) => self.held(Reason::ReplayWindowOver),
             _ => self.again_at(reason, at),
         }
     }
@@ -248,24 +242,33 @@ impl Draft<'_> {
     /// An attempt that may have been accepted.
     fn in_doubt(&self, reason: Reason, random: f64) -> Settlement {
         let at = later(self.now, self.policy.backoff.wait(self.attempts, random));
-        let since = self.attempt.ambiguous_since.unwrap_or(self.attempt.began_at);
-        match (self.policy.capabilities.replay, self.policy.on_ambiguous) {
-            (Replay::Never, OnAmbiguous::Resend) => self.again(reason, at),
-            (Replay::Never, OnAmbiguous::Hold) => self.held(Reason::Undecidable),
-            _ if self.attempts >= self.policy.max_attempts || at > self.policy.deadline => {
-                self.held(Reason::OutOfTries)
-            }
-            _ if !self.replay_allowed(at) => self.held(Reason::ReplayWindowOver),
-            _ => Settlement { ambiguous_since: Some(since), ..self.again_at(reason, at) },
+        if self.policy.cannot_repeat() {
+            return self.held(Reason::Undecidable);
         }
+        if self.attempts >= self.policy.max_attempts || at > self.policy.deadline {
+            return self.held(Reason::OutOfTries);
+        }
+        if !self.repeat_allowed(at) {
+            return self.held(Reason::ReplayWindowOver);
+        }
+        let since = self.attempt.ambiguous_since.unwrap_or(self.attempt.began_at);
+        Settlement { ambiguous_since: Some(since), ..self.again_at(reason, at) }
     }
 
-    fn replay_allowed(&self, at: Timestamp) -> bool {
+    /// Whether a doubtful attempt may be repeated at `at`: inside the window, or because its owner accepts two.
+    fn repeat_allowed(&self, at: Timestamp) -> bool {
         match self.policy.capabilities.replay {
-            Replay::Never => false,
+            Replay::Never => self.policy.on_ambiguous == OnAmbiguous::Resend,
             Replay::Always => true,
             Replay::Within(window) => at.duration_since(self.attempt.first_attempt_at) < window,
         }
+    }
+}
+
+impl Policy {
+    /// Whether the provider cannot help and its owner does not want a second message.
+    fn cannot_repeat(&self) -> bool {
+        self.capabilities.replay == Replay::Never && self.on_ambiguous == OnAmbiguous::Hold
     }
 }
 
@@ -384,7 +387,9 @@ mod tests {
         );
         let resend = Policy { on_ambiguous: OnAmbiguous::Resend, ..policy(Replay::Never) };
         let again = settle(&first(), &ambiguous, &resend);
-        assert_eq!((again.state, again.ambiguous_since), (State::Retryable, None));
+        assert_eq!((again.state, again.ambiguous_since), (State::Retryable, Some(at(NOW - 1))));
+        let unavailable = settle(&in_doubt(), &Outcome::Unavailable { code: code() }, &resend);
+        assert_eq!((unavailable.state, unavailable.ambiguous_since), (State::Retryable, Some(at(NOW - 100))));
         assert_eq!(lease_end(&first(), &policy(Replay::Never), at(NOW), 0.5).state, State::Held);
         assert_eq!(lease_end(&first(), &policy(Replay::Always), at(NOW), 0.5).state, State::Retryable);
     }
@@ -399,6 +404,36 @@ mod tests {
         let throttled = Outcome::Throttled { until: RetryAfter::In(SignedDuration::from_secs(300)), code: code() };
         let waits_past_it = settle(&in_doubt(), &throttled, &policy(Replay::Within(SignedDuration::from_secs(200))));
         assert_eq!((waits_past_it.state, waits_past_it.reason), (State::Held, Some(Reason::ReplayWindowOver)));
+    }
+
+    #[test]
+    fn the_choice_to_resend_does_not_make_what_may_have_been_accepted_a_failure() {
+        let resend = Policy { on_ambiguous: OnAmbiguous::Resend, ..policy(Replay::Never) };
+        let last = Attempt { attempts: 2, ..in_doubt() };
+        for outcome in [Outcome::Ambiguous { code: code() }, Outcome::Unavailable { code: code() }] {
+            let settled = settle(&last, &outcome, &resend);
+            assert_eq!((settled.state, settled.reason), (State::Held, Some(Reason::OutOfTries)), "{outcome:?}");
+        }
+        assert_eq!(lease_end(&last, &resend, at(NOW), 0.5).state, State::Held);
+        let rejected = settle(&in_doubt(), &Outcome::Rejected { code: code(), text: None }, &resend);
+        assert_eq!((rejected.state, rejected.reason), (State::Held, Some(Reason::ReplayRefused)));
+    }
+
+    #[test]
+    fn an_attempt_is_barred_once_it_is_late_or_its_replay_is_no_longer_allowed() {
+        let reason = |attempt: &Attempt, policy: &Policy| barred(attempt, policy).map(|end| (end.state, end.reason));
+        let within = |seconds| policy(Replay::Within(SignedDuration::from_secs(seconds)));
+        assert_eq!(reason(&in_doubt(), &within(100)), None);
+        assert_eq!(reason(&in_doubt(), &within(99)), Some((State::Held, Some(Reason::ReplayWindowOver))));
+        assert_eq!(reason(&first(), &within(0)), None);
+        assert_eq!(reason(&in_doubt(), &policy(Replay::Always)), None);
+        assert_eq!(reason(&in_doubt(), &policy(Replay::Never)), Some((State::Held, Some(Reason::Undecidable))));
+        let resend = Policy { on_ambiguous: OnAmbiguous::Resend, ..policy(Replay::Never) };
+        assert_eq!(reason(&in_doubt(), &resend), None);
+        let late = Policy { deadline: at(NOW - 2), ..policy(Replay::Always) };
+        assert_eq!(reason(&first(), &late), Some((State::Failed, Some(Reason::DeadlinePassed))));
+        assert_eq!(reason(&in_doubt(), &late), Some((State::Held, Some(Reason::OutOfTries))));
+        assert_eq!(barred(&in_doubt(), &late).map(|end| end.attempts), Some(1), "nothing was spent");
     }
 
     #[test]
@@ -419,7 +454,8 @@ mod tests {
     #[test]
     fn a_doubtful_attempt_is_only_repeated_inside_its_window_whenever_it_was_granted() {
         let bar = |attempt: &Attempt, replay, now| {
-            barred(attempt, &policy(replay), at(now)).map(|settlement| (settlement.state, settlement.reason))
+            barred(&Attempt { began_at: at(now), ..*attempt }, &policy(replay))
+                .map(|settlement| (settlement.state, settlement.reason))
         };
         let window = Replay::Within(SignedDuration::from_secs(200));
         assert_eq!(bar(&in_doubt(), window, NOW + 99), None);

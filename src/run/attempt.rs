@@ -151,7 +151,7 @@ impl Chunk<'_> {
             ambiguous_since: claim.grant.ambiguous_since,
         };
         let policy = destination.policy(work.run.new.deadline_at);
-        let settlement = match (message, receipt::barred(&facts, &policy, began_at)) {
+        let settlement = match (message, receipt::barred(&facts, &policy)) {
             (Err(reason), _) => {
                 tracing::warn!(receipt = claim.key.short(), run = work.run_id(), "cannot be rendered: {reason}");
                 receipt::unsent(&facts, &policy, Reason::RenderError, began_at)
