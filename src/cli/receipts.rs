@@ -198,6 +198,7 @@ async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failu
         state: arguments.state,
         reason: arguments.reason,
         in_conflict: arguments.in_conflict,
+        waits_for_person: false,
         run_id,
         after: arguments.after.map(|place| (place.0, place.1)),
         limit: arguments.limit,

@@ -17,6 +17,7 @@ mod databases;
 mod identity;
 mod ledger_contract;
 mod messages;
+mod review;
 mod runs;
 mod smtp;
 mod tidy;
