@@ -72,9 +72,9 @@ impl RunSummary {
             ));
         }
         for (state, filter, number) in [
-            ("held", "--state held", self.outcomes.held),
-            ("quarantined", "--in-conflict", self.outcomes.quarantined),
-            ("failed", "--state failed", self.ending.failed_otherwise),
+            ("held", " --state held", self.outcomes.held),
+            ("quarantined", "", self.outcomes.quarantined),
+            ("failed", "", self.ending.failed_otherwise),
         ] {
             if number > 0 {
                 let (verb, list) = (if number == 1 { "waits" } else { "wait" }, self.list_command(filter));
@@ -88,7 +88,7 @@ impl RunSummary {
     }
 
     fn list_command(&self, filter: &str) -> String {
-        format!("counterfoil receipts list --week {} {filter}", self.iso_week)
+        format!("counterfoil review list --week {}{filter}", self.iso_week)
     }
 
     fn write_outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,9 +265,9 @@ mod tests {
 
         -> the run was stopped by a brake: more than 1% of the rows are in conflict
         -> 1,000,007 still to do: run the same command again, it is always safe; the next one is due at 2026-08-10T06:00:00Z
-        -> 1 held waits for a person: counterfoil receipts list --week 2026-W32 --state held
-        -> 7 quarantined wait for a person: counterfoil receipts list --week 2026-W32 --in-conflict
-        -> 5 failed wait for a person: counterfoil receipts list --week 2026-W32 --state failed
+        -> 1 held waits for a person: counterfoil review list --week 2026-W32 --state held
+        -> 7 quarantined wait for a person: counterfoil review list --week 2026-W32
+        -> 5 failed wait for a person: counterfoil review list --week 2026-W32
         -> 9 bad rows were set aside: see the rejects file
         ");
     }

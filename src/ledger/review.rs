@@ -26,6 +26,8 @@ pub struct Review {
     pub actor: String,
     /// Why.
     pub note: String,
+    /// Decide and answer, record nothing.
+    pub dry_run: bool,
 }
 
 /// What became of a decision.

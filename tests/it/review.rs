@@ -1,7 +1,12 @@
 //! What people decide: about single receipts and about whole runs, on SQLite and on PostgreSQL alike, and as the
 //! program is used from the command line.
 
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use counterfoil::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use counterfoil::ledger::{
@@ -10,6 +15,7 @@ use counterfoil::ledger::{
 };
 use counterfoil::receipt::{CONFIRMED, Decision, EventKind, Reason, ReviewRefusal, Settlement, State, Verdict};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use crate::databases::{Fresh, each_ledger};
 
@@ -127,6 +133,7 @@ impl<'a> World<'a> {
             decision,
             actor: "on call".to_owned(),
             note: "looked at the log".to_owned(),
+            dry_run: false,
         };
         self.ledger.review(&review).await.unwrap()
     }
@@ -233,6 +240,7 @@ async fn a_receipt_that_changed_since_it_was_looked_at_is_left_alone() {
             decision: Decision::Discard,
             actor: "on call".to_owned(),
             note: "old page".to_owned(),
+            dry_run: false,
         };
         assert_eq!(world.ledger.review(&review).await.unwrap(), ReviewAnswer::Changed(State::Failed));
         let absent = Review { key: key(9), ..review };
@@ -447,4 +455,199 @@ async fn a_receipt_is_its_last_event_also_after_reviews() {
         assert_eq!(receipts, events);
     })
     .await;
+}
+
+// --- The program ----------------------------------------------------------------------------------------------
+
+/// A mail server that loses every connection after the final dot until it is told to accept.
+struct MailServer {
+    port: u16,
+    accepts: Arc<AtomicBool>,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl MailServer {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = Self { port, accepts: Arc::default(), accepted: Arc::default() };
+        let (accepts, accepted) = (Arc::clone(&server.accepts), Arc::clone(&server.accepted));
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let (accepts, accepted) = (Arc::clone(&accepts), Arc::clone(&accepted));
+                std::thread::spawn(move || converse(&connection, &accepts, &accepted));
+            }
+        });
+        server
+    }
+}
+
+/// One dialogue; ends without a reply where a message is not to be accepted.
+fn converse(connection: &TcpStream, accepts: &AtomicBool, accepted: &AtomicUsize) -> std::io::Result<()> {
+    let mut writer = connection;
+    writer.write_all(b"220 here\r\n")?;
+    let mut in_message = false;
+    for line in BufReader::new(connection).lines() {
+        let line = line?;
+        let reply = match (in_message, line.as_str()) {
+            (true, ".") if !accepts.load(Ordering::SeqCst) => return Ok(()),
+            (true, ".") => {
+                in_message = false;
+                accepted.fetch_add(1, Ordering::SeqCst);
+                "250 queued"
+            }
+            (true, _) => continue,
+            (false, "DATA") => {
+                in_message = true;
+                "354 go"
+            }
+            (false, command) if command.starts_with("EHLO") => "250-here\r\n250 8BITMIME",
+            (false, _) => "250 good",
+        };
+        writer.write_all(format!("{reply}\r\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// An installation that sends to a mail server.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn before(server: &MailServer) -> Self {
+        let place = Self { directory: tempfile::tempdir().unwrap() };
+        place.run(&["init"], 0);
+        let path = place.directory.path().join("counterfoil.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let smtp = format!("\"smtp\"\nhost = \"127.0.0.1\"\nport = {}\ntls = \"none\"\n#", server.port);
+        let text = text.replacen("\"maildir\"", &smtp, 1).replacen("\npath         = \"outbox\"", "\n#", 1);
+        fs::write(path, text.replacen("mode   = \"observe\"", "mode   = \"enforce\"", 1)).unwrap();
+        place
+    }
+
+    fn run(&self, arguments: &[&str], code: i32) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("COUNTERFOIL_")) {
+            command.env_remove(name);
+        }
+        let output = command.output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        if code == 2 { said } else { String::from_utf8(output.stdout).unwrap() }
+    }
+
+    fn json(&self, arguments: &[&str], code: i32) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--format", "json"]].concat(), code)).unwrap()
+    }
+
+    fn send_sample(&self, code: i32) -> Value {
+        self.send_sample_as("v1", &[], code)
+    }
+
+    fn send_sample_as(&self, version: &str, more: &[&str], code: i32) -> Value {
+        let export = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let export = export.into_iter().find(|path| path.extension().is_some_and(|found| found == "jsonl")).unwrap();
+        let export = export.to_string_lossy().into_owned();
+        let usual = ["run", "--snapshot", &export, "--send-within", "300 days", "--content-version", version];
+        let said = self.run(&[&usual[..], more, &["--format", "json"]].concat(), code);
+        // A refusal is one line of JSON behind the log.
+        serde_json::from_str(said.lines().last().unwrap()).unwrap()
+    }
+
+    /// The waiting receipts' keys.
+    fn waiting(&self) -> Vec<String> {
+        let page = self.json(&["review", "list"], 0);
+        let receipts = page["receipts"].as_array().unwrap().iter();
+        receipts.map(|receipt| receipt["receipt_key"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+const BY: [&str; 4] = ["--by", "ops", "--note", "read the relay's log"];
+
+#[test]
+fn what_a_mail_server_left_in_doubt_is_decided_by_a_person_and_recorded() {
+    let server = MailServer::start();
+    let place = Place::before(&server);
+    let summary = place.send_sample(3);
+    let run = summary["run_id"].as_str().unwrap().to_owned();
+    let waiting = place.waiting();
+    assert_eq!(summary["outcomes"]["held"], waiting.len());
+    assert!(waiting.len() >= 3, "{waiting:?}");
+
+    let (found, lost) = (&waiting[0][..12], &waiting[1]);
+    place.run(&[&["review", "confirm-sent", found, "--reference", "4bX9"], &BY[..]].concat(), 0);
+    let shown = place.run(&["receipts", "show", "--key", found], 0);
+    assert!(shown.contains("reference       4bX9"), "{shown}");
+    assert!(shown.contains("by ops, note read the relay's log"), "{shown}");
+    let refused = place.run(&[&["review", "confirm-sent", found], &BY[..]].concat(), 2);
+    assert!(refused.contains("it is sent, which is final"), "{refused}");
+
+    let refused = place.run(&[&["review", "resend", lost], &BY[..]].concat(), 2);
+    assert!(refused.contains("--accept-duplicate"), "{refused}");
+    let resent = place.run(&[&["review", "resend", lost, "--accept-duplicate"], &BY[..]].concat(), 0);
+    assert_eq!(resent, "1 receipt to be sent again\n\n-> counterfoil run\n");
+    server.accepts.store(true, Ordering::SeqCst);
+    let summary = place.json(&["run"], 3);
+    assert_eq!(summary["outcomes"]["sent"], 1);
+    assert_eq!(server.accepted.load(Ordering::SeqCst), 1);
+
+    let rest = waiting.len() - 2;
+    let many = ["--run", &run[..12], "--reason", "undecidable"];
+    let dry = place.json(&[&["review", "discard", "--dry-run"], &many[..], &BY[..]].concat(), 0);
+    assert_eq!((&dry["decided"], &dry["dry_run"]), (&rest.into(), &true.into()));
+    assert_eq!(place.waiting().len(), rest);
+    let one = place.json(&[&["review", "discard", "--limit", "1"], &many[..], &BY[..]].concat(), 0);
+    assert_eq!(one["decided"], 1);
+    place.run(&[&["review", "discard"], &many[..], &BY[..]].concat(), 0);
+    assert!(place.waiting().is_empty());
+    assert_eq!(place.send_sample(0)["outcomes"]["failed"], rest);
+    assert_eq!(server.accepted.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_run_that_is_closed_sends_nothing_more_and_lets_a_correction_through() {
+    let server = MailServer::start();
+    let place = Place::before(&server);
+    let unreachable = ["run", "close", "ffffffffffff"];
+    place.run(&[&unreachable[..], &BY[..]].concat(), 2);
+    let summary = place.send_sample(3);
+    let run = summary["run_id"].as_str().unwrap().to_owned();
+    let closed = place.json(&[&["run", "close", &run[..12]], &BY[..]].concat(), 3);
+    assert_eq!((&closed["closed_now"], &closed["held"]), (&false.into(), &summary["outcomes"]["held"]));
+    let lost = &place.waiting()[0];
+    place.run(&[&["review", "resend", lost, "--accept-duplicate"], &BY[..]].concat(), 0);
+    let closed = place.json(&[&["run", "close", &run], &BY[..]].concat(), 3);
+    assert_eq!((&closed["closed_now"], &closed["discarded_now"]), (&true.into(), &1.into()));
+    server.accepts.store(true, Ordering::SeqCst);
+    place.run(&["run"], 0);
+    assert_eq!(place.send_sample(3)["outcomes"]["failed"], 1);
+    assert_eq!(server.accepted.load(Ordering::SeqCst), 0);
+
+    let templates = place.directory.path().join("templates/weekly_activity");
+    let copied = Command::new("cp").arg("-r").args([templates.join("v1"), templates.join("v2")]).status();
+    assert!(copied.unwrap().success());
+    let refused = place.send_sample_as("v2", &[], 2);
+    assert!(refused["error"].as_str().unwrap().contains("--correction"), "{refused}");
+    let corrected = place.send_sample_as("v2", &["--correction"], 0);
+    assert_eq!(corrected["outcomes"]["sent"], corrected["snapshot"]["rows"]);
+    let refused = place.run(&[&["review", "resend", &place.waiting()[0], "--accept-duplicate"], &BY[..]].concat(), 2);
+    assert!(refused.contains("version v2 of this week's digest"), "{refused}");
+}
+
+#[test]
+fn a_note_that_would_keep_an_address_is_refused_and_not_repeated() {
+    let server = MailServer::start();
+    let place = Place::before(&server);
+    for note in ["zoe.canary@example.test asked", "", "two\nlines canary"] {
+        let refused = place.run(&["review", "discard", "433ae5f22615", "--by", "ops", "--note", note], 2);
+        assert!(refused.contains("--note") && !refused.contains("canary"), "{refused}");
+    }
+    for arguments in [
+        &["review", "discard", "--by", "ops", "--note", "x"][..],
+        &["review", "discard", "--run", "433ae5f22615", "--by", "o", "--note", "x"],
+    ] {
+        place.run(arguments, 2);
+    }
 }
