@@ -21,6 +21,7 @@ pub(super) struct Decided {
     dry_run: bool,
     decided: u64,
     /// The state of the last receipt that was decided about.
+    #[serde(skip)]
     state: Option<&'static str>,
     /// Those that were left as they are.
     pub(super) refused: Vec<Refused>,

@@ -96,15 +96,16 @@ pub(super) fn seen_otherwise(
     history: Option<&[EventRecord]>,
 ) -> Result<Option<ReviewAnswer>> {
     let found = state(&row.state)?;
-    if found == review.seen_state && row.grant_number == review.seen_grant {
-        return Ok(None);
-    }
     let ours = history.and_then(<[_]>::last).is_some_and(|event| {
         event.kind == EventKind::Review
             && event.actor.as_deref() == Some(&review.actor)
             && event.note.as_deref() == Some(&review.note)
     });
-    Ok(Some(if ours { ReviewAnswer::Recorded(found) } else { ReviewAnswer::Changed(found) }))
+    if ours {
+        return Ok(Some(ReviewAnswer::Recorded(found)));
+    }
+    let unchanged = found == review.seen_state && row.grant_number == review.seen_grant;
+    Ok((!unchanged).then_some(ReviewAnswer::Changed(found)))
 }
 
 /// Decides what is written.

@@ -17,7 +17,7 @@ use counterfoil::receipt::{CONFIRMED, Decision, EventKind, Reason, ReviewRefusal
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::databases::{Fresh, each_ledger};
+use crate::databases::{Cut, Fresh, Proxy, each_ledger};
 
 const LEASE: SignedDuration = SignedDuration::from_mins(5);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -430,6 +430,31 @@ async fn a_closed_run_that_is_opened_for_one_receipt_claims_nothing_new() {
         assert_eq!(fresh.value("SELECT withdrawn_by FROM runs").await, "on call");
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_decision_whose_commit_was_not_acknowledged_is_recorded_once() {
+    let fresh = Fresh::postgres().await;
+    let world = World::on(&fresh).await;
+    for (number, cut) in [(1, Cut::BeforeCommit), (2, Cut::AfterCommit)] {
+        world.bring(number, failed()).await;
+        let proxy = Proxy::before(&fresh).await;
+        let ledger = counterfoil::ledger::open(&proxy.url, SignedDuration::ZERO).await.unwrap();
+        let review = Review {
+            key: key(number),
+            iso_week: week(),
+            seen_state: State::Failed,
+            seen_grant: 1,
+            decision: Decision::Discard,
+            actor: "on call".to_owned(),
+            note: "gone".to_owned(),
+            dry_run: false,
+        };
+        proxy.arm(cut);
+        assert_eq!(ledger.review(&review).await.unwrap(), ReviewAnswer::Recorded(State::Failed));
+        assert!(proxy.was_cut());
+        assert_eq!(world.ledger.events(week(), &key(number)).await.unwrap().len(), 2);
+    }
 }
 
 #[tokio::test]

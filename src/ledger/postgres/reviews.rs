@@ -130,7 +130,9 @@ WITH ended AS (
 )
 SELECT count(*) FILTER (WHERE state = 'failed') AS discarded, count(*) FILTER (WHERE state = 'held') AS held FROM ended";
 
-const LIVE: &str = "SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state = 'claimed'";
+/// Also what a worker has settled since as to be tried again.
+const LIVE: &str = "
+SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state IN ('claimed', 'retryable')";
 
 pub(super) async fn close_run(ledger: &PostgresLedger, run: &Run, actor: &str, note: &str) -> Try<RunClosing> {
     let (number, week) = (run.run_number, run.new.iso_week.number());

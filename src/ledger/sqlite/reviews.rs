@@ -127,7 +127,9 @@ SELECT r.iso_week, r.receipt_key, r.run_number, r.part, 'review', r.updated_at, 
 FROM json_each($2) AS t
 CROSS JOIN receipts r ON r.iso_week = $1 AND r.receipt_key = unhex(t.value)";
 
-const LIVE: &str = "SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state = 'claimed'";
+/// Also what a worker has settled since as to be tried again.
+const LIVE: &str = "
+SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state IN ('claimed', 'retryable')";
 
 pub(super) async fn close_run(ledger: &SqliteLedger, run: &Run, actor: &str, note: &str) -> Try<RunClosing> {
     let (number, week) = (run.run_number, run.new.iso_week.number());
