@@ -81,6 +81,10 @@ impl RunSummary {
                 steps.push(format!("{} {state} {verb} for a person: {list}", count(number)));
             }
         }
+        if !self.ending.open && self.outcomes.never_claimed > 0 {
+            let number = count(self.outcomes.never_claimed);
+            steps.push(format!("{number} were not begun when a person closed the run: they are not sent"));
+        }
         if self.snapshot.rejected > 0 {
             steps.push(format!("{} bad rows were set aside: see the rejects file", count(self.snapshot.rejected)));
         }
@@ -270,6 +274,14 @@ mod tests {
         -> 5 failed wait for a person: counterfoil review list --week 2026-W32
         -> 9 bad rows were set aside: see the rejects file
         ");
+    }
+
+    #[test]
+    fn what_a_closed_run_left_out_is_said() {
+        let mut summary = summary(Outcomes { sent: 1, never_claimed: 1_500, ..Outcomes::default() });
+        summary.ending.open = false;
+        let text = summary.to_string();
+        assert!(text.ends_with("-> 1,500 were not begun when a person closed the run: they are not sent\n"), "{text}");
     }
 
     #[test]
