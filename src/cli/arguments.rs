@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::output::Format;
-use super::run::RunArguments;
-use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, snapshot, suppress};
+use super::run_close::RunCommand;
+use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, review, snapshot, suppress};
 use crate::config::environment;
 use crate::telemetry::{LogFormat, Verbosity};
 
@@ -30,6 +30,7 @@ Examples:
   counterfoil run --snapshot export.jsonl            send last week's digests, each once
   counterfoil run                                    finish what an earlier run left
   counterfoil receipts show --customer 8421 --week 2026-W32
+  counterfoil review list                            what waits for a person
 
 Any setting can come from the environment: COUNTERFOIL_<SECTION>__<NAME>, such as
 COUNTERFOIL_LEDGER__URL. COUNTERFOIL_KEYRING holds the keyring's text in place of its file.";
@@ -106,10 +107,11 @@ pub(super) enum Command {
     Check(check::CheckArguments),
     Migrate(migrate::MigrateArguments),
     #[command(after_long_help = RUN_EXAMPLES)]
-    Run(Box<RunArguments>),
+    Run(Box<RunCommand>),
     Preview(preview::PreviewArguments),
     Snapshot(snapshot::SnapshotArguments),
     Receipts(receipts::ReceiptsArguments),
+    Review(review::ReviewArguments),
     Suppress(suppress::SuppressArguments),
     Keys(keys::KeysArguments),
     Completions(completions::CompletionsArguments),

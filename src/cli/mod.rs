@@ -31,7 +31,10 @@ mod preview;
 mod quickstart;
 mod receipt_page;
 mod receipts;
+mod review;
+mod review_page;
 mod run;
+mod run_close;
 mod sample;
 mod snapshot;
 mod starter;
@@ -130,11 +133,12 @@ async fn dispatch(session: &Session, command: Command) -> Result<Exit, Failure> 
         Command::Quickstart(arguments) => Box::pin(quickstart::quickstart(session, &arguments)).await,
         Command::Check(arguments) => Box::pin(check::check(session, &arguments)).await,
         Command::Migrate(arguments) => migrate::migrate(session, &arguments).await,
-        Command::Run(arguments) => Box::pin(run::run(session, *arguments)).await,
+        Command::Run(arguments) => Box::pin(run_close::command(session, *arguments)).await,
         Command::Preview(arguments) => preview::preview(session, arguments).await,
         Command::Snapshot(arguments) => snapshot::snapshot(session, arguments).await,
         Command::Receipts(arguments) => receipts::receipts(session, arguments).await,
         Command::Suppress(arguments) => suppress::suppress(session, arguments).await,
+        Command::Review(arguments) => review::review(session, arguments).await,
         Command::Keys(arguments) => keys::keys(session, arguments).await,
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::receipts::Place;
 use crate::ledger::{EventRecord, ReceiptRecord};
 
 /// A receipt.
@@ -88,6 +89,15 @@ pub(super) struct List {
     pub(super) receipts: Vec<Line>,
     /// Where the next page begins, if there may be one.
     pub(super) next: Option<String>,
+}
+
+impl List {
+    /// A page that was asked for with `limit`; a full one says where the next begins.
+    pub(super) fn page(records: &[ReceiptRecord], limit: u32) -> Self {
+        let full = u32::try_from(records.len()).is_ok_and(|found| found == limit);
+        let next = records.last().filter(|_| full).map(|record| Place(record.iso_week, record.key).to_string());
+        Self { receipts: records.iter().map(Line::new).collect(), next }
+    }
 }
 
 impl fmt::Display for List {

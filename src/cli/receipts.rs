@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 
 use super::lookup::{self, KeyPrefix, RunPrefix};
-use super::receipt_page::{Detail, Line, List};
+use super::receipt_page::{Detail, List};
 use super::snapshot::only_type;
 use super::values::{content_version, customer_id, digest_type, exact_week, reason, state, week};
 use super::{Exit, Failure, Session, open};
@@ -198,14 +198,12 @@ async fn list(session: &Session, arguments: ListArguments) -> Result<Exit, Failu
         state: arguments.state,
         reason: arguments.reason,
         in_conflict: arguments.in_conflict,
+        waits_for_person: false,
         run_id,
         after: arguments.after.map(|place| (place.0, place.1)),
         limit: arguments.limit,
     };
-    let records = ledger.receipts(&filter).await?;
-    let full = u32::try_from(records.len()).is_ok_and(|found| found == filter.limit);
-    let last = records.last().filter(|_| full).map(|record| Place(record.iso_week, record.key).to_string());
-    session.output.result(&List { receipts: records.iter().map(Line::new).collect(), next: last })?;
+    session.output.result(&List::page(&ledger.receipts(&filter).await?, filter.limit))?;
     Ok(Exit::Settled)
 }
 

@@ -72,14 +72,18 @@ impl RunSummary {
             ));
         }
         for (state, filter, number) in [
-            ("held", "--state held", self.outcomes.held),
-            ("quarantined", "--in-conflict", self.outcomes.quarantined),
-            ("failed", "--state failed", self.ending.failed_otherwise),
+            ("held", " --state held", self.outcomes.held),
+            ("quarantined", "", self.outcomes.quarantined),
+            ("failed", "", self.ending.failed_otherwise),
         ] {
             if number > 0 {
                 let (verb, list) = (if number == 1 { "waits" } else { "wait" }, self.list_command(filter));
                 steps.push(format!("{} {state} {verb} for a person: {list}", count(number)));
             }
+        }
+        if !self.ending.open && self.outcomes.never_claimed > 0 {
+            let number = count(self.outcomes.never_claimed);
+            steps.push(format!("{number} were not begun when a person closed the run: they are not sent"));
         }
         if self.snapshot.rejected > 0 {
             steps.push(format!("{} bad rows were set aside: see the rejects file", count(self.snapshot.rejected)));
@@ -88,7 +92,7 @@ impl RunSummary {
     }
 
     fn list_command(&self, filter: &str) -> String {
-        format!("counterfoil receipts list --week {} {filter}", self.iso_week)
+        format!("counterfoil review list --week {}{filter}", self.iso_week)
     }
 
     fn write_outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,11 +269,19 @@ mod tests {
 
         -> the run was stopped by a brake: more than 1% of the rows are in conflict
         -> 1,000,007 still to do: run the same command again, it is always safe; the next one is due at 2026-08-10T06:00:00Z
-        -> 1 held waits for a person: counterfoil receipts list --week 2026-W32 --state held
-        -> 7 quarantined wait for a person: counterfoil receipts list --week 2026-W32 --in-conflict
-        -> 5 failed wait for a person: counterfoil receipts list --week 2026-W32 --state failed
+        -> 1 held waits for a person: counterfoil review list --week 2026-W32 --state held
+        -> 7 quarantined wait for a person: counterfoil review list --week 2026-W32
+        -> 5 failed wait for a person: counterfoil review list --week 2026-W32
         -> 9 bad rows were set aside: see the rejects file
         ");
+    }
+
+    #[test]
+    fn what_a_closed_run_left_out_is_said() {
+        let mut summary = summary(Outcomes { sent: 1, never_claimed: 1_500, ..Outcomes::default() });
+        summary.ending.open = false;
+        let text = summary.to_string();
+        assert!(text.ends_with("-> 1,500 were not begun when a person closed the run: they are not sent\n"), "{text}");
     }
 
     #[test]

@@ -40,6 +40,24 @@ pub(super) fn customer_id(text: &str) -> Result<CustomerId, Failure> {
     CustomerId::new(text).map_err(|error| Failure::refused_because(format!("--customer {error}")))
 }
 
+/// A text that a person has recorded, such as a note. Read after the arguments were, because a usage error would
+/// repeat it. `address` says whether an address may stand in it: the ledger holds none of a customer.
+pub(super) fn person_text(option: &str, text: &str, address: bool) -> Result<String, Failure> {
+    let text = text.trim();
+    let problem = if text.is_empty() {
+        "is empty"
+    } else if text.len() > 500 {
+        "is longer than 500 bytes"
+    } else if text.chars().any(char::is_control) {
+        "has a line break or another control character"
+    } else if !address && text.contains('@') {
+        "must not hold an address: it is kept for good, and the ledger holds nothing of a customer"
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(Failure::refused_because(format!("{option} {problem}")))
+}
+
 /// A receipt's state.
 pub(super) fn state(text: &str) -> Result<State, String> {
     let known = || State::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", ");

@@ -78,6 +78,8 @@ pub(super) fn settled(rows: &[SettledRow]) -> Result<HashMap<ReceiptKey, SettleA
 pub(super) struct ReadBack {
     /// Whether the run is open.
     pub(super) run_is_open: bool,
+    /// Whether it claims rows that have no receipt yet: not any more once a person has closed it.
+    pub(super) takes_new: bool,
     /// The database's clock.
     pub(super) now: Moment,
     /// What stands.
@@ -133,6 +135,10 @@ fn refusal(
     }
     if !back.run_is_open {
         return Ok(ClaimAnswer::RunClosed);
+    }
+    if row.is_none() && !back.takes_new {
+        // Left out when a person closed the run; nothing to wait for.
+        return Ok(ClaimAnswer::Refused(Verdict::Settled(State::Failed)));
     }
     let now = back.now.timestamp()?;
     let standing = row.map(StandingRow::standing).transpose()?;

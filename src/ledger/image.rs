@@ -50,6 +50,7 @@ pub(super) struct NewEvent {
     pub(super) provider_reference: Option<String>,
     pub(super) provider_code: Option<String>,
     pub(super) presented: Option<[u8; 32]>,
+    pub(super) actor: Option<String>,
     pub(super) note: Option<String>,
 }
 
@@ -119,6 +120,7 @@ fn event_json(event: &NewEvent) -> Value {
         "destination_number": after.destination_number,
         "provider_reference": event.provider_reference,
         "provider_code": event.provider_code,
+        "actor": event.actor,
         "note": event.note,
     })
 }

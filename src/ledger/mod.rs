@@ -16,6 +16,7 @@ mod image;
 mod open;
 mod postgres;
 mod record;
+mod review;
 mod run;
 mod schema;
 mod slow_path;
@@ -29,6 +30,7 @@ pub use claim::{
 };
 pub use open::open;
 pub use record::{EventRecord, ReceiptFilter, ReceiptRecord};
+pub use review::{Review, ReviewAnswer, RunClosing};
 pub use run::{ForeignCounts, KeyPin, Mode, NewRun, PartEnd, PartGrant, Pins, Run, RunCounts, StandingPins};
 pub use suppression::{AddressHash, IdentityPin, StandingSuppression, Suppression, SuppressionReason};
 
@@ -207,6 +209,17 @@ pub trait Ledger: Send + Sync {
     /// Records conflicts with both fingerprints; no key twice. A receipt becomes `quarantined` unless it is sent, claimed or in
     /// doubt; a claimed one will when it is settled otherwise than sent. Repeating changes nothing but a count.
     async fn record_conflicts(&self, run_number: i64, week: IsoWeek, conflicts: &[ConflictRecord]) -> Result<()>;
+
+    /// Records a person's decision about one receipt with its event, and closes its conflicts; what
+    /// [`crate::receipt::review()`] makes of it is decided and written under one lock, provided that state and grant
+    /// are as the person saw them. What is to be sent again opens its run and part again, in the run whose snapshot
+    /// holds the chosen content, unless another version of the week has a run that is open or has sent.
+    async fn review(&self, review: &Review) -> Result<ReviewAnswer>;
+
+    /// Closes a run as a person decided, for good: no row without a receipt is claimed in it any more. Of its
+    /// receipts, those that wait for another attempt become `failed: discarded`, those in doubt `held`, each with an
+    /// event of the kind `review`; a live claim is left to its worker. Closing it again ends what has come since.
+    async fn close_run(&self, run: &Run, actor: &str, note: &str) -> Result<RunClosing>;
 
     /// What became of a run's rows; `since` splits what was sent now from what was sent before.
     async fn run_counts(&self, run: &Run, since: Timestamp) -> Result<RunCounts>;

@@ -90,6 +90,9 @@ pub struct ReceiptFilter {
     pub run_id: Option<String>,
     /// Only those under whose key another content was presented and nobody has decided about it.
     pub in_conflict: bool,
+    /// Only those that wait for a person: held, quarantined, in conflict, failed for a reason of ours, and what no
+    /// worker takes up any more because its run is closed.
+    pub waits_for_person: bool,
     /// Behind this place in the order (week, key): keyset paging.
     pub after: Option<(IsoWeek, ReceiptKey)>,
     /// At most this many.

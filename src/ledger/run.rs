@@ -186,7 +186,8 @@ pub struct RunCounts {
     pub retryable: u64,
     /// Waiting for a person.
     pub held: u64,
-    /// Failed because the provider refused them.
+    /// Failed with nothing left to decide: the provider refused them, a person discarded them, or another version
+    /// took their place.
     pub failed_rejected: u64,
     /// Failed for another reason.
     pub failed_other: u64,

@@ -5,7 +5,7 @@
 use super::image::{Image, NewEvent};
 use super::stored::Moment;
 use super::{ConflictRecord, EventRecord, SettleAnswer, SettleRequest};
-use crate::receipt::{EventKind, Reason, State};
+use crate::receipt::{CONFIRMED, EventKind, Reason, State};
 
 /// A settle that the current claim did not take.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,6 +61,11 @@ fn late_acceptance(row: &Image, request: &SettleRequest, now: Moment) -> Late {
     };
     let twice = |known: Option<&str>| known.is_some() && known != reference;
     let (answer, changed, kind) = match State::from_word(&row.state) {
+        // A person's word for it had no reference; now there is one.
+        Some(State::Sent) if row.provider_reference.as_deref() == Some(CONFIRMED) => {
+            let proven = Image { sent_at: row.sent_at, ..accepted(row, request, now) };
+            (SettleAnswer::Recorded(State::Sent), Some(proven), EventKind::LateSettle)
+        }
         // Where the provider replays by key, both acceptances are the same one and carry the same reference.
         Some(State::Sent) if twice(row.provider_reference.as_deref()) => (answer, None, EventKind::DoubleAccept),
         Some(State::Sent) => (answer, None, EventKind::LateSettle),
@@ -115,6 +120,7 @@ fn late_event(after: &Image, request: &SettleRequest, now: Moment) -> NewEvent {
         provider_reference: settlement.provider_reference.clone(),
         provider_code: settlement.provider_code.clone(),
         presented: None,
+        actor: None,
         note: Some(reported),
     }
 }
@@ -144,6 +150,7 @@ pub(super) fn conflict(row: &Image, presented: &ConflictRecord, run_number: i64,
         provider_reference: None,
         provider_code: None,
         presented: Some(*presented.presented.as_bytes()),
+        actor: None,
         note: None,
     };
     (after, event)

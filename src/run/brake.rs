@@ -60,7 +60,8 @@ impl Brakes {
             let text = format!(
                 "conflicts: {found} of {seen} rows seen have another content than their receipt, more than {limit} are allowed. \
                  The export has probably changed since it was first used; nothing of the other content was sent. Run the \
-                 earlier snapshot again, or raise digest.{}.max_conflicts if every one of them is meant to wait for review",
+                 earlier snapshot again and end this run with `counterfoil run close`; or raise digest.{}.max_conflicts \
+                 if every one of them is meant to wait for `counterfoil review`",
                 self.digest_type
             );
             tally.on.get_or_insert(Brake(text));
@@ -78,7 +79,8 @@ impl Brakes {
             let text = format!(
                 "rejections: the provider refused {} of {} attempts for good, more than {limit} are allowed. Look at \
                  their codes with `counterfoil receipts list --state failed`, mend the sender or the template, then run \
-                 again; or raise digest.{}.max_rejected if these recipients are really gone",
+                 again (`counterfoil review resend` lets those out that were refused); or raise digest.{}.max_rejected \
+                 if these recipients are really gone",
                 tally.rejected, tally.attempts, self.digest_type
             );
             tally.on.get_or_insert(Brake(text));

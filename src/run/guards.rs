@@ -134,7 +134,7 @@ pub enum Refusal {
     },
     /// Another version of the week and type is open.
     #[error(
-        "week {week} of {digest_type} has an open run of version {other} ({run}): one digest a week. Let it finish with `counterfoil run`; a second version can follow it with `--correction`"
+        "week {week} of {digest_type} has an open run of version {other} ({run}): one digest a week. Let it finish with `counterfoil run`, or end it with `counterfoil run close {run} --by WHO --note WHY`; a second version can follow it with `--correction`"
     )]
     OtherVersionOpen {
         /// The week.

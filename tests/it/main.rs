@@ -18,6 +18,7 @@ mod identity;
 mod ledger_contract;
 mod messages;
 mod model;
+mod review;
 mod runs;
 mod smtp;
 mod suppression;

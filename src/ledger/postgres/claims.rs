@@ -21,16 +21,17 @@ CROSS JOIN LATERAL (
     FROM receipts r WHERE r.iso_week = $1 AND r.receipt_key = t.receipt_key OFFSET 0) AS s";
 
 /// Inserts what is new and takes what may be tried again; whatever is not returned was not granted. $8 says
-/// whether it is for sending: a reconciliation takes only what exists and is in doubt.
+/// whether it is for sending: a reconciliation takes only what exists and is in doubt. A run that a person has
+/// closed and a review has opened again takes nothing new.
 pub(in crate::ledger) const CLAIM: &str = "
 INSERT INTO receipts AS r (iso_week, receipt_key, run_number, part, fingerprint, state, attempts, grant_number,
     worker, claimed_at, lease_ends_at, first_claimed_at, destination_number, updated_at)
 SELECT $1, t.receipt_key, o.run_number, t.part, t.fingerprint, 'claimed', 0, 1,
     $6, o.now, o.now + $7 * interval '1 microsecond', o.now, $9, o.now
-FROM (SELECT run_number, now() + $10 * interval '1 microsecond' AS now
+FROM (SELECT run_number, withdrawn_at, now() + $10 * interval '1 microsecond' AS now
       FROM runs WHERE run_number = $2 AND closed_at IS NULL FOR SHARE) AS o
 CROSS JOIN unnest($3::bytea[], $4::bytea[], $5::bigint[]) AS t(receipt_key, fingerprint, part)
-WHERE $8 OR (SELECT true FROM receipts e WHERE e.iso_week = $1 AND e.receipt_key = t.receipt_key)
+WHERE ($8 AND o.withdrawn_at IS NULL) OR (SELECT true FROM receipts e WHERE e.iso_week = $1 AND e.receipt_key = t.receipt_key)
 ORDER BY t.receipt_key
 ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
     state = 'claimed', reason = NULL, next_attempt_at = NULL, grant_number = r.grant_number + 1,
@@ -42,7 +43,7 @@ WHERE r.fingerprint = excluded.fingerprint AND r.state = 'retryable' AND r.next_
 RETURNING r.receipt_key, r.grant_number, r.attempts, r.claimed_at, r.first_claimed_at, r.first_attempt_at,
     r.ambiguous_since, r.destination_number";
 
-const RUN_IS_OPEN: &str = "SELECT count(*) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
+const RUN_IS_OPEN: &str = "SELECT count(*), count(withdrawn_at) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
 
 pub(super) async fn look(ledger: &PostgresLedger, week: IsoWeek, keys: &[ReceiptKey]) -> Try<Vec<Option<Found>>> {
     let mut transaction = ledger.read().await?;
@@ -102,9 +103,9 @@ async fn read_back(
     let mut transaction = ledger.read().await?;
     // Right behind the transaction's instant: a moment later, an earlier claim would pass for this one.
     let in_doubt_for = in_doubt_since.map(|since| since.elapsed());
-    let (open,): (i64,) = rows(RUN_IS_OPEN).bind(batch.run_number).fetch_one(&mut *transaction).await?;
+    let (open, withdrawn): (i64, i64) = rows(RUN_IS_OPEN).bind(batch.run_number).fetch_one(&mut *transaction).await?;
     let rows = standing_rows(&mut transaction, batch.iso_week, keys).await?;
     let now = ledger.clock(&mut transaction).await?;
     transaction.commit().await?;
-    Ok(ReadBack { run_is_open: open == 1, now, rows, in_doubt_for })
+    Ok(ReadBack { run_is_open: open == 1, takes_new: withdrawn == 0, now, rows, in_doubt_for })
 }

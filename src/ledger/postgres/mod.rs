@@ -18,8 +18,8 @@ use super::stored::Moment;
 use super::{
     AddressHash, ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts,
     Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter,
-    ReceiptRecord, Reservation, Result, Run, RunCounts, SettleAnswer, SettleRequest, StandingPins, StandingSuppression,
-    Suppression,
+    ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, SettleAnswer, SettleRequest,
+    StandingPins, StandingSuppression, Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
 
@@ -29,6 +29,7 @@ mod pace;
 mod parts;
 mod pins;
 mod records;
+mod reviews;
 mod runs;
 mod schema;
 mod settles;
@@ -249,6 +250,14 @@ impl Ledger for PostgresLedger {
 
     async fn record_conflicts(&self, run_number: i64, week: IsoWeek, conflicts: &[ConflictRecord]) -> Result<()> {
         tried!("record_conflicts", conflicts::record_conflicts(self, run_number, week, conflicts))
+    }
+
+    async fn review(&self, review: &Review) -> Result<ReviewAnswer> {
+        tried!("review", |tries| reviews::review(self, review, tries.in_doubt()))
+    }
+
+    async fn close_run(&self, run: &Run, actor: &str, note: &str) -> Result<RunClosing> {
+        tried!("close_run", reviews::close_run(self, run, actor, note))
     }
 
     async fn run_counts(&self, run: &Run, since: Timestamp) -> Result<RunCounts> {

@@ -26,6 +26,9 @@ WHERE (r.iso_week, r.receipt_key) > ($1, $2) AND r.iso_week <= $3
   AND ($5::text IS NULL OR r.reason = $5)
   AND ($6::text IS NULL OR u.run_id = $6)
   AND (r.in_conflict OR NOT $7)
+  AND (NOT $9 OR r.in_conflict OR r.state IN ('held', 'quarantined')
+    OR (r.state = 'failed' AND r.reason NOT IN ('rejected', 'discarded', 'superseded'))
+    OR (r.state IN ('claimed', 'retryable') AND u.closed_at IS NOT NULL))
 ORDER BY r.iso_week, r.receipt_key LIMIT $8";
 
 pub(super) async fn receipt(ledger: &PostgresLedger, key: &ReceiptKey) -> Try<Option<ReceiptRecord>> {
@@ -55,6 +58,7 @@ pub(super) async fn receipts(ledger: &PostgresLedger, filter: &ReceiptFilter) ->
         .bind(&filter.run_id)
         .bind(filter.in_conflict)
         .bind(i64::from(filter.limit))
+        .bind(filter.waits_for_person)
         .fetch_all(&mut *transaction)
         .await?;
     transaction.commit().await?;

@@ -129,7 +129,7 @@ FROM jsonb_to_recordset($2::text::jsonb) AS t(receipt_key text, run_number bigin
     provider_reference text, provider_code text, late_reference text, sent_at bigint, updated_at bigint)
 ORDER BY 2
 ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
-    fingerprint = excluded.fingerprint, state = excluded.state, reason = excluded.reason,
+    run_number = excluded.run_number, part = excluded.part, fingerprint = excluded.fingerprint, state = excluded.state, reason = excluded.reason,
     attempts = excluded.attempts, lease_ends_at = excluded.lease_ends_at,
     first_attempt_at = excluded.first_attempt_at, next_attempt_at = excluded.next_attempt_at,
     ambiguous_since = excluded.ambiguous_since, in_conflict = excluded.in_conflict,
@@ -140,7 +140,7 @@ ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
 const LOG: &str = "
 INSERT INTO receipt_events (iso_week, receipt_key, run_number, part, kind, at, grant_number, claimed_at, state,
     reason, attempts, fingerprint, presented, first_claimed_at, first_attempt_at, next_attempt_at, ambiguous_since,
-    in_conflict, reconciled, destination_number, provider_reference, provider_code, note)
+    in_conflict, reconciled, destination_number, provider_reference, provider_code, actor, note)
 SELECT $1, decode(t.receipt_key, 'hex'), t.run_number, t.part, t.kind,
     timestamptz 'epoch' + t.at * interval '1 microsecond', t.grant_number,
     timestamptz 'epoch' + t.claimed_at * interval '1 microsecond', t.state, t.reason, t.attempts,
@@ -149,12 +149,12 @@ SELECT $1, decode(t.receipt_key, 'hex'), t.run_number, t.part, t.kind,
     timestamptz 'epoch' + t.first_attempt_at * interval '1 microsecond',
     timestamptz 'epoch' + t.next_attempt_at * interval '1 microsecond',
     timestamptz 'epoch' + t.ambiguous_since * interval '1 microsecond',
-    t.in_conflict, t.reconciled, t.destination_number, t.provider_reference, t.provider_code, t.note
+    t.in_conflict, t.reconciled, t.destination_number, t.provider_reference, t.provider_code, t.actor, t.note
 FROM jsonb_to_recordset($2::text::jsonb) AS t(receipt_key text, run_number bigint, part integer, kind text,
     at bigint, grant_number bigint, claimed_at bigint, state text, reason text, attempts integer, fingerprint text,
     presented text, first_claimed_at bigint, first_attempt_at bigint, next_attempt_at bigint,
     ambiguous_since bigint, in_conflict boolean, reconciled boolean, destination_number integer,
-    provider_reference text, provider_code text, note text)";
+    provider_reference text, provider_code text, actor text, note text)";
 
 pub(super) async fn settle(
     ledger: &PostgresLedger,

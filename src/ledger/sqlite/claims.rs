@@ -20,15 +20,16 @@ FROM json_each($2) AS t
 CROSS JOIN receipts r ON r.iso_week = $1 AND r.receipt_key = unhex(t.value)";
 
 /// Inserts what is new and takes what may be tried again; whatever is not returned was not granted. $6 says
-/// whether it is for sending: a reconciliation takes only what exists and is in doubt.
+/// whether it is for sending: a reconciliation takes only what exists and is in doubt. A run that a person has
+/// closed and a review has opened again takes nothing new.
 pub(in crate::ledger) const CLAIM: &str = "
 INSERT INTO receipts AS r (iso_week, receipt_key, run_number, part, fingerprint, state, attempts, grant_number,
     worker, claimed_at, lease_ends_at, first_claimed_at, destination_number, updated_at)
 SELECT $1, unhex(t.value ->> 0), o.run_number, t.value ->> 2, unhex(t.value ->> 1), 'claimed', 0, 1,
     $4, $8, $8 + $5, $8, $7, $8
-FROM (SELECT run_number FROM runs WHERE run_number = $2 AND closed_at IS NULL) AS o
+FROM (SELECT run_number, withdrawn_at FROM runs WHERE run_number = $2 AND closed_at IS NULL) AS o
 CROSS JOIN json_each($3) AS t
-WHERE $6 OR EXISTS (SELECT 1 FROM receipts e WHERE e.iso_week = $1 AND e.receipt_key = unhex(t.value ->> 0))
+WHERE ($6 AND o.withdrawn_at IS NULL) OR EXISTS (SELECT 1 FROM receipts e WHERE e.iso_week = $1 AND e.receipt_key = unhex(t.value ->> 0))
 ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
     state = 'claimed', reason = NULL, next_attempt_at = NULL, grant_number = r.grant_number + 1,
     worker = excluded.worker, claimed_at = excluded.claimed_at, lease_ends_at = excluded.lease_ends_at,
@@ -39,7 +40,7 @@ WHERE r.fingerprint = excluded.fingerprint AND r.state = 'retryable' AND r.next_
 RETURNING receipt_key, grant_number, attempts, claimed_at, first_claimed_at, first_attempt_at,
     ambiguous_since, destination_number";
 
-const RUN_IS_OPEN: &str = "SELECT count(*) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
+const RUN_IS_OPEN: &str = "SELECT count(*), count(withdrawn_at) FROM runs WHERE run_number = $1 AND closed_at IS NULL";
 
 pub(super) async fn look(ledger: &SqliteLedger, week: IsoWeek, keys: &[ReceiptKey]) -> Try<Vec<Option<Found>>> {
     let mut transaction = ledger.read().await?;
@@ -102,8 +103,8 @@ async fn read_back(
     let mut transaction = ledger.read().await?;
     // Right behind the transaction's instant: a moment later, an earlier claim would pass for this one.
     let (now, in_doubt_for) = (ledger.clock(), in_doubt_since.map(|since| since.elapsed()));
-    let (open,): (i64,) = rows(RUN_IS_OPEN).bind(batch.run_number).fetch_one(&mut *transaction).await?;
+    let (open, withdrawn): (i64, i64) = rows(RUN_IS_OPEN).bind(batch.run_number).fetch_one(&mut *transaction).await?;
     let rows = standing_rows(&mut transaction, batch.iso_week, keys).await?;
     transaction.commit().await?;
-    Ok(ReadBack { run_is_open: open == 1, now, rows, in_doubt_for })
+    Ok(ReadBack { run_is_open: open == 1, takes_new: withdrawn == 0, now, rows, in_doubt_for })
 }

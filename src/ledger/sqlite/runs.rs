@@ -57,8 +57,18 @@ SELECT count(*) FROM receipts WHERE iso_week = $2 AND run_number = $1 AND state 
 const CLOSE_RUN: &str = "
 UPDATE runs SET closed_at = $2 WHERE run_number = $1 AND closed_at IS NULL";
 
+/// A row whose conflict a person has decided counts by its receipt's state, as any row whose receipt is another run's.
 const RUN_COUNTS: &str = "
-SELECT r.*, c.*, p.*
+SELECT r.sent, r.reconciled, r.sent_before, r.in_progress, r.retryable, r.held,
+       r.failed_rejected + c.discarded AS failed_rejected, r.failed_other, r.quarantined, r.suppressed, r.attempts,
+       c.conflicts,
+       p.foreign_duplicate + c.sent AS foreign_duplicate,
+       p.foreign_in_progress + c.in_progress AS foreign_in_progress,
+       p.foreign_retryable + c.retryable AS foreign_retryable,
+       p.foreign_held + c.held AS foreign_held,
+       p.foreign_failed + c.failed AS foreign_failed,
+       p.foreign_suppressed + c.suppressed AS foreign_suppressed,
+       p.foreign_quarantined + c.quarantined AS foreign_quarantined
 FROM (
     SELECT count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND NOT reconciled) AS sent,
            count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND reconciled) AS reconciled,
@@ -66,19 +76,27 @@ FROM (
            count(*) FILTER (WHERE state = 'claimed' OR (state = 'retryable' AND ambiguous_since IS NOT NULL)) AS in_progress,
            count(*) FILTER (WHERE state = 'retryable' AND ambiguous_since IS NULL) AS retryable,
            count(*) FILTER (WHERE state = 'held') AS held,
-           count(*) FILTER (WHERE state = 'failed' AND reason = 'rejected') AS failed_rejected,
-           count(*) FILTER (WHERE state = 'failed' AND reason <> 'rejected') AS failed_other,
+           count(*) FILTER (WHERE state = 'failed' AND reason IN ('rejected', 'discarded', 'superseded')) AS failed_rejected,
+           count(*) FILTER (WHERE state = 'failed' AND reason NOT IN ('rejected', 'discarded', 'superseded')) AS failed_other,
            count(*) FILTER (WHERE state = 'quarantined') AS quarantined,
            count(*) FILTER (WHERE state = 'suppressed') AS suppressed,
            CAST(coalesce(sum(attempts), 0) AS bigint) AS attempts
     FROM receipts WHERE iso_week = $2 AND run_number = $1
 ) AS r
 CROSS JOIN (
-    SELECT count(DISTINCT c.receipt_key) AS conflicts
-    FROM receipt_conflicts c
-    WHERE c.iso_week = $2 AND c.run_number = $1 AND c.closed_at IS NULL
-      AND (SELECT o.run_number FROM receipts o WHERE o.iso_week = c.iso_week AND o.receipt_key = c.receipt_key)
-          IS DISTINCT FROM $1
+    SELECT count(*) FILTER (WHERE g.open) AS conflicts,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'sent') AS sent,
+           count(*) FILTER (WHERE NOT g.open AND (o.state = 'claimed' OR (o.state = 'retryable' AND o.ambiguous_since IS NOT NULL))) AS in_progress,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'retryable' AND o.ambiguous_since IS NULL) AS retryable,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'held') AS held,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'failed' AND o.reason IN ('rejected', 'discarded', 'superseded')) AS discarded,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'failed' AND o.reason NOT IN ('rejected', 'discarded', 'superseded')) AS failed,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'suppressed') AS suppressed,
+           count(*) FILTER (WHERE NOT g.open AND o.state = 'quarantined') AS quarantined
+    FROM (SELECT receipt_key, max(closed_at IS NULL) AS open FROM receipt_conflicts
+          WHERE iso_week = $2 AND run_number = $1 GROUP BY receipt_key) AS g
+    LEFT JOIN receipts o ON o.iso_week = $2 AND o.receipt_key = g.receipt_key
+    WHERE o.run_number IS DISTINCT FROM $1
 ) AS c
 CROSS JOIN (
     SELECT CAST(coalesce(sum(foreign_duplicate), 0) AS bigint) AS foreign_duplicate,

@@ -109,7 +109,7 @@ SELECT $1, unhex(t.value ->> 'receipt_key'), t.value ->> 'run_number', t.value -
     t.value ->> 'updated_at'
 FROM json_each($2) AS t WHERE true
 ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
-    fingerprint = excluded.fingerprint, state = excluded.state, reason = excluded.reason,
+    run_number = excluded.run_number, part = excluded.part, fingerprint = excluded.fingerprint, state = excluded.state, reason = excluded.reason,
     attempts = excluded.attempts, lease_ends_at = excluded.lease_ends_at,
     first_attempt_at = excluded.first_attempt_at, next_attempt_at = excluded.next_attempt_at,
     ambiguous_since = excluded.ambiguous_since, in_conflict = excluded.in_conflict,
@@ -120,7 +120,7 @@ ON CONFLICT (iso_week, receipt_key) DO UPDATE SET
 const LOG: &str = "
 INSERT INTO receipt_events (iso_week, receipt_key, run_number, part, kind, at, grant_number, claimed_at, state,
     reason, attempts, fingerprint, presented, first_claimed_at, first_attempt_at, next_attempt_at, ambiguous_since,
-    in_conflict, reconciled, destination_number, provider_reference, provider_code, note)
+    in_conflict, reconciled, destination_number, provider_reference, provider_code, actor, note)
 SELECT $1, unhex(t.value ->> 'receipt_key'), t.value ->> 'run_number', t.value ->> 'part', t.value ->> 'kind',
     t.value ->> 'at', t.value ->> 'grant_number',
     t.value ->> 'claimed_at', t.value ->> 'state', t.value ->> 'reason', t.value ->> 'attempts',
@@ -129,7 +129,8 @@ SELECT $1, unhex(t.value ->> 'receipt_key'), t.value ->> 'run_number', t.value -
     t.value ->> 'first_attempt_at',
     t.value ->> 'next_attempt_at',
     t.value ->> 'ambiguous_since',
-    t.value ->> 'in_conflict', t.value ->> 'reconciled', t.value ->> 'destination_number', t.value ->> 'provider_reference', t.value ->> 'provider_code', t.value ->> 'note'
+    t.value ->> 'in_conflict', t.value ->> 'reconciled', t.value ->> 'destination_number', t.value ->> 'provider_reference', t.value ->> 'provider_code',
+    t.value ->> 'actor', t.value ->> 'note'
 FROM json_each($2) AS t";
 
 pub(super) async fn settle(
