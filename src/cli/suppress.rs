@@ -32,7 +32,7 @@ const NO_REASON: &str = "unspecified";
 
 /// Keep the list of addresses that get nothing
 ///
-/// The ledger holds keyed hashes of the addresses, made with the keyring's [stable] secret; no address can be read from
+/// The ledger holds keyed hashes of the addresses, made with the keyring's `[stable]` secret; no address can be read from
 /// it. Spellings of one address are one: capitals, white space around it, an international domain. A run reads the
 /// list right before each batch is sent.
 #[derive(Debug, Args)]
