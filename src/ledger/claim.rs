@@ -5,7 +5,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::identity::{Fingerprint, IsoWeek, ReceiptKey};
-use crate::receipt::{Settlement, Standing, State, Verdict};
+use crate::receipt::{Attempt, Settlement, Standing, State, Verdict};
 
 /// A destination as receipts refer to it: a name together with the account it pointed at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,6 +78,18 @@ pub struct Grant {
     pub ambiguous_since: Option<Timestamp>,
     /// Where that attempt went; where nothing is in doubt, the destination that was asked for.
     pub destination: DestinationNumber,
+}
+
+impl Grant {
+    /// The attempt that this grant allows, or allowed, as the decisions about its outcome see it.
+    pub fn attempt(&self, began_at: Timestamp) -> Attempt {
+        Attempt {
+            attempts: self.attempts,
+            began_at,
+            first_attempt_at: self.first_attempt_at.unwrap_or(began_at),
+            ambiguous_since: self.ambiguous_since,
+        }
+    }
 }
 
 /// The answer to one request.

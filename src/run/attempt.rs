@@ -19,7 +19,7 @@ use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
-use crate::receipt::{self, Attempt, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::receipt::{self, Outcome, Reason, RetryAfter, Settlement, State};
 use crate::snapshot::Row;
 
 /// No outcome waits longer than this to be recorded.
@@ -144,12 +144,7 @@ impl Chunk<'_> {
         let Granted { claim, fingerprint, .. } = granted;
         let turn = if message.is_ok() { self.turn(place, &claim).await } else { None };
         let began_at = work.clock.now();
-        let facts = Attempt {
-            attempts: claim.grant.attempts,
-            began_at,
-            first_attempt_at: claim.grant.first_attempt_at.unwrap_or(began_at),
-            ambiguous_since: claim.grant.ambiguous_since,
-        };
+        let facts = claim.grant.attempt(began_at);
         let policy = destination.policy(work.run.new.deadline_at);
         let settlement = match (message, receipt::barred(&facts, &policy)) {
             (Err(reason), _) => {

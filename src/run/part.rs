@@ -17,7 +17,7 @@ use crate::ledger::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Lease, PartEnd,
     Purpose, SettleRequest,
 };
-use crate::receipt::{self, Attempt, EventKind, Settlement, State, Verdict};
+use crate::receipt::{self, EventKind, Settlement, State, Verdict};
 use crate::snapshot::lines;
 
 /// How soon a row is looked at again that waits for something that no row of ours moves: a receipt of another run, or
@@ -238,12 +238,7 @@ async fn end_leases(work: &Arc<Work>, keys: &[ReceiptKey], pass: &mut Pass) -> R
         pass.wait_until(later(work, LOOK_AGAIN));
     }
     for lost in ended {
-        let attempt = Attempt {
-            attempts: lost.grant.attempts,
-            began_at: lost.grant.claimed_at,
-            first_attempt_at: lost.grant.first_attempt_at.unwrap_or(lost.grant.claimed_at),
-            ambiguous_since: lost.grant.ambiguous_since,
-        };
+        let attempt = lost.grant.attempt(lost.grant.claimed_at);
         let settlement = match work
             .destinations
             .get(&lost.destination_name)
@@ -309,12 +304,7 @@ async fn hold_elsewhere(
         .into_iter()
         .map(|granted| {
             let grant = &granted.claim.grant;
-            let attempt = Attempt {
-                attempts: grant.attempts,
-                began_at: grant.claimed_at,
-                first_attempt_at: grant.first_attempt_at.unwrap_or(grant.claimed_at),
-                ambiguous_since: grant.ambiguous_since,
-            };
+            let attempt = grant.attempt(grant.claimed_at);
             SettleRequest {
                 key: granted.claim.key,
                 fingerprint: granted.fingerprint,

@@ -63,12 +63,7 @@ fn give_back(attempt: &Attempt, policy: &receipt::Policy, now: jiff::Timestamp) 
 fn ended(work: &Work, destination: &Destination, part: u32, granted: Granted, decide: Decision<'_>) -> Ended {
     let Granted { claim, fingerprint, .. } = granted;
     let now = work.clock.now();
-    let attempt = Attempt {
-        attempts: claim.grant.attempts,
-        began_at: now,
-        first_attempt_at: claim.grant.first_attempt_at.unwrap_or(now),
-        ambiguous_since: claim.grant.ambiguous_since,
-    };
+    let attempt = claim.grant.attempt(now);
     let settlement = decide(&attempt, &destination.policy(work.run.new.deadline_at), now);
     let request = SettleRequest {
         key: claim.key,
