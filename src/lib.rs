@@ -23,6 +23,7 @@ pub mod identity;
 pub mod ledger;
 pub mod provider;
 pub mod receipt;
+pub mod rehearsal;
 pub mod run;
 pub mod snapshot;
 pub mod telemetry;

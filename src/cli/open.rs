@@ -17,6 +17,7 @@ use crate::config::{Config, load_keyring};
 use crate::digest::{Bundle, Message, ReceiptFacts};
 use crate::identity::{ContentVersion, DigestType, Identity, IsoWeek};
 use crate::ledger::{self, Ledger, LedgerError};
+use crate::rehearsal;
 use crate::run::{self, Progress, RunReport, RunRequest, Setup, SnapshotSource};
 use crate::snapshot::{Manifest, Row, RowChecks, SealOptions, Sealed, Store, lines, seal as seal_export};
 
@@ -58,6 +59,9 @@ pub(super) async fn migrated_ledger(config: &Config) -> Result<Arc<dyn Ledger>, 
 
 /// One invocation of the engine, from start to report. A first SIGINT or SIGTERM stops it gracefully.
 pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest) -> Result<RunReport, Failure> {
+    if let Some(death) = config.die_at {
+        rehearsal::arm(death);
+    }
     let keyring = load_keyring(&config.keyring)?;
     let ledger = migrated_ledger(config).await?;
     let stop = CancellationToken::new();

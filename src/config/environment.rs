@@ -11,6 +11,7 @@ use toml::{Table, Value};
 use super::names;
 use super::settings::nearest;
 use super::{ConfigError, Sources};
+use crate::rehearsal::{Death, Step};
 
 /// What every one of our variables begins with.
 pub const PREFIX: &str = "COUNTERFOIL_";
@@ -18,11 +19,13 @@ pub const PREFIX: &str = "COUNTERFOIL_";
 pub const KEYRING: &str = "COUNTERFOIL_KEYRING";
 /// Seconds added to every clock that decides something; tests only.
 pub const CLOCK_OFFSET: &str = "COUNTERFOIL_TEST_CLOCK_OFFSET";
+/// The step at which the process ends itself as a crash would, such as `after_claim:2`; exercises and tests only.
+pub const DIE_AT: &str = "COUNTERFOIL_TEST_DIE_AT";
 /// The configuration file, in place of `--config`.
 pub const CONFIG: &str = "COUNTERFOIL_CONFIG";
 
 /// Variables that are not the name of a setting.
-const RESERVED: &[&str] = &[KEYRING, CLOCK_OFFSET, CONFIG];
+const RESERVED: &[&str] = &[KEYRING, CLOCK_OFFSET, DIE_AT, CONFIG];
 
 /// Replaces settings of the file by what the environment says.
 ///
@@ -60,6 +63,19 @@ pub fn clock_offset(environment: &BTreeMap<String, String>) -> Result<Option<Sig
     let seconds = text.parse::<i64>().ok().filter(|seconds| seconds.unsigned_abs() <= MAX_OFFSET_SECONDS);
     let wrong = || ConfigError::variable(CLOCK_OFFSET, "expected a whole number of seconds");
     seconds.map(SignedDuration::from_secs).map(Some).ok_or_else(wrong)
+}
+
+/// Where the process ends itself; `None` where the variable is not set.
+///
+/// # Errors
+/// A value that names no step.
+pub(super) fn death(environment: &BTreeMap<String, String>) -> Result<Option<Death>, ConfigError> {
+    let Some(text) = environment.get(DIE_AT) else { return Ok(None) };
+    let wrong = || {
+        let steps: Vec<&str> = Step::ALL.iter().map(|step| step.as_str()).collect();
+        ConfigError::variable(DIE_AT, format!("expected a step, or `step:2` for the second time; {}", steps.join(", ")))
+    };
+    Death::parse(text).map(Some).ok_or_else(wrong)
 }
 
 /// A setting that a variable can mean.

@@ -80,7 +80,9 @@ impl World<'_> {
         let run = run(&root.section("run")?)?;
         let rollout = rollout(&root.section("rollout")?)?;
         let retention = retention(&root.section("retention")?)?;
-        let clock_offset = self.clock_offset(&environment)?;
+        let clock_offset =
+            self.outside_production(&environment, environment::CLOCK_OFFSET, environment::clock_offset)?;
+        let die_at = self.outside_production(&environment, environment::DIE_AT, environment::death)?;
         let destinations = self.destinations(&root.section("destination")?)?;
         let digests = digests(&root.section("digest")?, &destinations)?;
         let (directory, sources) = (self.directory.clone(), self.sources.clone());
@@ -97,7 +99,8 @@ impl World<'_> {
             run,
             rollout,
             retention,
-            clock_offset,
+            clock_offset: clock_offset.unwrap_or_default(),
+            die_at,
             sources,
         })
     }
@@ -140,13 +143,19 @@ impl World<'_> {
         Ok(found)
     }
 
-    fn clock_offset(&self, environment: &str) -> Result<SignedDuration> {
-        let offset = environment::clock_offset(self.environment)?;
-        if offset.is_some() && environment == "production" {
+    /// What a variable says that is for tests.
+    fn outside_production<T>(
+        &self,
+        environment: &str,
+        variable: &str,
+        read: fn(&BTreeMap<String, String>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let found = read(self.environment)?;
+        if found.is_some() && environment == "production" {
             let reason = "is for tests and refused where `environment` is \"production\"; unset it";
-            return Err(ConfigError::variable(environment::CLOCK_OFFSET, reason));
+            return Err(ConfigError::variable(variable, reason));
         }
-        Ok(offset.unwrap_or_default())
+        Ok(found)
     }
 }
 

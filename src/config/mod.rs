@@ -13,6 +13,7 @@ use crate::identity::{ContentVersion, DigestType};
 use crate::ledger::{Mode, Rate};
 use crate::receipt::OnAmbiguous;
 use crate::receipt::backoff::Backoff;
+use crate::rehearsal::Death;
 
 mod destination;
 pub mod environment;
@@ -62,6 +63,8 @@ pub struct Config {
     pub retention: RetentionConfig,
     /// `COUNTERFOIL_TEST_CLOCK_OFFSET`: added to every clock that decides something. Zero outside tests.
     pub clock_offset: SignedDuration,
+    /// `COUNTERFOIL_TEST_DIE_AT`: where this process ends itself. `None` outside exercises and tests.
+    pub die_at: Option<Death>,
     /// Where each setting was found; for errors.
     pub sources: Sources,
 }

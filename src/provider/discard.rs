@@ -42,7 +42,7 @@ struct Discard {
 #[async_trait]
 impl Provider for Discard {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { replay: Replay::Always }
+        Capabilities { replay: Replay::Always, lookup: None }
     }
 
     fn account(&self) -> String {

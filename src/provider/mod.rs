@@ -11,7 +11,7 @@ use crate::config::{ConfigError, Settings};
 use crate::digest::Message;
 use crate::identity::ReceiptKey;
 use crate::ledger::Lease;
-use crate::receipt::{Capabilities, Outcome};
+use crate::receipt::{Capabilities, Outcome, Sighting};
 
 mod discard;
 #[cfg(test)]
@@ -43,6 +43,12 @@ pub trait Provider: Send + Sync {
     /// Finds out whether the destination can be reached with these settings; sends nothing. The text says in one
     /// line what was found.
     async fn check(&self) -> Result<String, String>;
+
+    /// Finds out by our key what became of earlier attempts; changes nothing. Only asked where
+    /// [`Capabilities::lookup`] says that it can be, never retries, and takes no longer than its time-outs.
+    async fn look_up(&self, _key: &ReceiptKey) -> Sighting {
+        Sighting::Unknown { code: "no_lookup".to_owned() }
+    }
 
     /// Makes one attempt. Never panics, never retries, never sleeps longer than its time-outs.
     async fn send(&self, outgoing: Outgoing<'_>) -> Outcome;

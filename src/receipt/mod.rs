@@ -5,12 +5,14 @@
 //! [`backoff`].
 
 pub mod backoff;
+mod lookup;
 mod outcome;
 mod review;
 mod settlement;
 mod state;
 mod verdict;
 
+pub use lookup::{Lookup, Sighting};
 pub use outcome::{Outcome, RetryAfter};
 pub use review::{CONFIRMED, Decision, ReviewRefusal, Reviewed, UnderReview, review};
 pub use settlement::{

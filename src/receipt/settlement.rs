@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::backoff::Backoff;
-use super::{EventKind, Outcome, Reason, RetryAfter, State};
+use super::{EventKind, Lookup, Outcome, Reason, RetryAfter, State};
 
 /// For how long a provider answers a repeated key with the first answer instead of sending again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Replay {
 pub struct Capabilities {
     /// Repeats under the same key.
     pub replay: Replay,
+    /// Looks by the same key; `None` where there are none.
+    pub lookup: Option<Lookup>,
 }
 
 /// What to do where neither lookup nor replay exists.
@@ -290,7 +292,7 @@ mod tests {
 
     fn policy(replay: Replay) -> Policy {
         Policy {
-            capabilities: Capabilities { replay },
+            capabilities: Capabilities { replay, lookup: None },
             on_ambiguous: OnAmbiguous::Hold,
             max_attempts: 3,
             backoff: Backoff { base: SignedDuration::from_secs(2), cap: SignedDuration::from_mins(30) },

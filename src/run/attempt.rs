@@ -20,6 +20,7 @@ use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
 use crate::receipt::{self, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::rehearsal::{self, Step};
 use crate::snapshot::Row;
 
 /// No outcome waits longer than this to be recorded.
@@ -80,7 +81,9 @@ pub(super) async fn send_chunk(
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
     let ledger_is_away = AtomicBool::new(false);
     let chunk = Chunk { work, destination, part, began: Instant::now(), lease, ledger_is_away };
+    rehearsal::reach(Step::BeforeRender);
     let rendered = render(work, granted).await?;
+    rehearsal::reach(Step::AfterRender);
     let (rendered, mut ready) = suppression::screen(work, destination, part, rendered).await;
     let mut sends: FuturesUnordered<_> =
         (0_u32..).zip(rendered).map(|(place, (granted, message))| chunk.attempt(place, granted, message)).collect();
@@ -156,7 +159,10 @@ impl Chunk<'_> {
                 let outcome = match &turn {
                     Some(_) => {
                         let outgoing = Outgoing { key: &claim.key, message: &message, lease: &claim.lease };
-                        destination.provider.send(outgoing).await
+                        rehearsal::reach(Step::BeforeSend);
+                        let outcome = destination.provider.send(outgoing).await;
+                        rehearsal::reach(Step::AnswerReceived);
+                        outcome
                     }
                     None => Outcome::NotStarted,
                 };
@@ -291,7 +297,10 @@ impl Chunk<'_> {
     async fn settle(&self, requests: &[SettleRequest]) -> crate::ledger::Result<Vec<SettleAnswer>> {
         let run = &self.work.run;
         loop {
-            match self.work.ledger.settle(run.run_number, run.new.iso_week, requests).await {
+            rehearsal::reach(Step::BeforeSettle);
+            let settled = self.work.ledger.settle(run.run_number, run.new.iso_week, requests).await;
+            rehearsal::reach(Step::AfterSettle);
+            match settled {
                 Err(LedgerError::Unreachable(error)) if self.lease.covers(SETTLE_AGAIN) => {
                     tracing::warn!(run = self.work.run_id(), %error, "outcomes wait for the ledger");
                     self.ledger_is_away.store(true, Ordering::Relaxed);

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::digest::Bundle;
 use crate::identity::keyring::{Keyring, WeekKey};
 use crate::ledger::{Ledger, Mode, PartGrant, Run};
+use crate::rehearsal::{self, Step};
 use crate::snapshot::{Manifest, Store};
 
 /// Parts that one process works on at the same time: enough to overlap round trips, few enough to bound memory.
@@ -191,7 +192,9 @@ async fn take_parts(
             if work.must_stop() {
                 return Ok(false);
             }
+            rehearsal::reach(Step::BeforeRunClose);
             if work.ledger.close_finished_run(&work.run).await? {
+                rehearsal::reach(Step::AfterRunClose);
                 return Ok(true);
             }
             if !idle(work, next_due_at, wait).await {

@@ -18,6 +18,7 @@ use crate::ledger::{
     Purpose, SettleRequest,
 };
 use crate::receipt::{self, EventKind, Settlement, State, Verdict};
+use crate::rehearsal::{self, Step};
 use crate::snapshot::lines;
 
 /// How soon a row is looked at again that waits for something that no row of ours moves: a receipt of another run, or
@@ -95,7 +96,9 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
         None => PartEnd::Done,
     };
     tracing::debug!(run = work.run_id(), part, ?end, foreign = ?pass.counts, "part let go");
+    rehearsal::reach(Step::BeforePartEnd);
     work.ledger.end_part(work.run.run_number, part, worker, end, &pass.counts).await?;
+    rehearsal::reach(Step::AfterPartEnd);
     if end == PartEnd::Done {
         work.progressed();
     }
@@ -410,7 +413,9 @@ async fn claim(
         purpose,
         requests: &requests,
     };
+    rehearsal::reach(Step::BeforeClaim);
     let answers = work.ledger.claim(&batch).await?;
+    rehearsal::reach(Step::AfterClaim);
     let mut granted = Vec::with_capacity(rows.len());
     for (row, answer) in rows.into_iter().zip(answers) {
         match answer {

@@ -14,6 +14,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::directory_sync::DirectorySync;
 use crate::identity::ReceiptKey;
+use crate::rehearsal;
 
 /// A directory's time of change tells nothing about changes of the same moment: a listing is trusted only if the
 /// directory had been at rest for this long when it was taken.
@@ -111,6 +112,7 @@ impl Folder {
             other => other,
         };
         let written = written.map_err(Trouble::before)?;
+        rehearsal::reach(rehearsal::Step::Connected);
         if !permitted() {
             return Ok(Delivery::NotStarted);
         }
@@ -127,6 +129,7 @@ impl Folder {
             Err(refused) if refused.error.kind() == ErrorKind::AlreadyExists => {}
             Err(refused) => return Err(Trouble::before(refused.error)),
         }
+        rehearsal::reach(rehearsal::Step::RequestWritten);
         self.new_sync.sync().map_err(Trouble::syncing)?;
         Ok(Delivery::Stands { name: name.clone() })
     }

@@ -54,7 +54,7 @@ struct Maildir {
 #[async_trait]
 impl Provider for Maildir {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { replay: Replay::Always }
+        Capabilities { replay: Replay::Always, lookup: None }
     }
 
     fn account(&self) -> String {

@@ -66,7 +66,7 @@ struct Smtp {
 #[async_trait]
 impl Provider for Smtp {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { replay: Replay::Never }
+        Capabilities { replay: Replay::Never, lookup: None }
     }
 
     fn account(&self) -> String {

@@ -9,6 +9,7 @@ use super::failure::{Failure, Step, Trouble};
 use super::letter::Letter;
 use super::reply::Reply;
 use super::session::{Condition, Connection, expected};
+use crate::rehearsal;
 
 /// The end of the message, behind a line end. RFC 5321, 4.1.1.4
 const FINAL_DOT: &[u8] = b".\r\n";
@@ -43,6 +44,7 @@ impl Connection {
             self.open_in_turn(&mail, &letter.rcpt()).await?;
         }
         self.write_body(&letter.body).await?;
+        rehearsal::reach(rehearsal::Step::Connected);
         if !permitted() {
             return Ok(Ended::NotStarted);
         }
@@ -111,7 +113,11 @@ impl Connection {
 
     /// The final dot and the reply to it.
     async fn finish(&mut self, limit: Duration) -> Result<Reply, Failure> {
-        let reply = self.wire.exchange(FINAL_DOT, limit).await.map_err(|trouble| Step::Dot.failed(trouble))?;
+        let reply = self
+            .wire
+            .exchange(FINAL_DOT, rehearsal::Step::RequestWritten, limit)
+            .await
+            .map_err(|trouble| Step::Dot.failed(trouble))?;
         if (250..260).contains(&reply.code) {
             self.condition = Condition::Clean;
             return Ok(reply);

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::failure::Trouble;
 use super::reply::{Line, Reply};
+use crate::rehearsal;
 
 /// Longest line of a reply; RFC 5321 allows 512 bytes.
 const LINE_BYTES: u64 = 4_096;
@@ -68,10 +69,17 @@ impl Wire {
         self.reply().await
     }
 
-    /// Writes `bytes` and reads the reply, both within `limit`; the first byte goes out with the first poll.
-    pub(super) async fn exchange(&mut self, bytes: &[u8], limit: Duration) -> Result<Reply, Trouble> {
+    /// Writes `bytes`, reaches `written`, and reads the reply, all within `limit`; the first byte goes out with the
+    /// first poll.
+    pub(super) async fn exchange(
+        &mut self,
+        bytes: &[u8],
+        written: rehearsal::Step,
+        limit: Duration,
+    ) -> Result<Reply, Trouble> {
         let both = async {
             self.put(bytes).await?;
+            rehearsal::reach(written);
             self.read_reply().await
         };
         timeout(limit, both).await.map_err(|_| Trouble::TimedOut)?

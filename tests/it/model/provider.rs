@@ -45,6 +45,7 @@ impl Kind {
                 Self::ReplaysForAWhile => Replay::Within(window),
                 Self::KnowsNoKeys => Replay::Never,
             },
+            lookup: None,
         }
     }
 }
