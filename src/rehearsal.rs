@@ -4,8 +4,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The boundaries between steps at which a process can be made to die.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The boundaries between steps at which a process can be made to die, in the order of a row's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// A batch of claims is about to be asked for.
     BeforeClaim,

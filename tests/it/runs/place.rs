@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use counterfoil::rehearsal::Step;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -147,6 +148,13 @@ impl Place {
     /// Starts an enforced run that will be killed and whose words nobody reads.
     pub(super) fn start_unheard(&self, arguments: &[&str]) -> Child {
         self.enforced(0, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Starts an enforced run that dies when it comes to a step for the `visit`th time.
+    pub(super) fn start_dying(&self, seconds: i64, step: Step, visit: u32, arguments: &[&str]) -> Child {
+        let mut command = self.enforced(seconds, arguments);
+        command.env("COUNTERFOIL_TEST_DIE_AT", format!("{}:{visit}", step.as_str()));
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     /// Starts an enforced run whose clocks are ahead by `seconds`.
