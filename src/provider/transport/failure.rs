@@ -1,6 +1,7 @@
 //! What a request without an answer proves. Which side of its last byte the failure fell on is known exactly; the
 //! classes only say in one word what a person may look for.
 
+use std::error::Error;
 use std::io;
 
 use tokio_rustls::rustls::Error as TlsError;
@@ -64,8 +65,15 @@ pub(super) fn class(error: &reqwest::Error) -> Option<&'static str> {
     })
 }
 
-/// rustls speaks through an I/O error, which hides what it holds from the chain of causes.
-fn tls_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a TlsError> {
-    let held = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    cause.downcast_ref::<TlsError>().or_else(|| held?.downcast_ref::<TlsError>())
+/// rustls speaks through I/O errors, one around another, which hide what they hold from the chain of causes.
+fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a TlsError> {
+    let mut held = Some(cause);
+    while let Some(error) = held {
+        if let Some(found) = error.downcast_ref::<TlsError>() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        held = inner.map(|inner| inner as &(dyn Error + 'static));
+    }
+    None
 }
