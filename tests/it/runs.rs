@@ -6,5 +6,6 @@
 mod counts;
 mod faults;
 mod guards;
+mod over_http;
 mod place;
 mod whole;

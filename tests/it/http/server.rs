@@ -50,6 +50,8 @@ pub(crate) enum Act {
     Raw(Vec<u8>),
     /// These bytes, then nothing until the client hangs up.
     RawAndSilence(Vec<u8>),
+    /// These bytes, then the server neither reads nor writes.
+    RawAndDeaf(Vec<u8>),
     /// The connection ends without a word.
     Drop,
     /// Nothing until the client hangs up.
@@ -266,6 +268,10 @@ impl Dialogue {
             Act::RawAndSilence(raw) => {
                 stream.write_all(&raw).await?;
                 self.silence(stream).await
+            }
+            Act::RawAndDeaf(raw) => {
+                stream.write_all(&raw).await?;
+                std::future::pending().await
             }
             Act::Drop => Err(Over),
             Act::Silence => self.silence(stream).await,
