@@ -42,6 +42,18 @@ pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Trus
     if roots.is_empty() {
         return Err(TrustError::NoRoots);
     }
+    trusting(roots)
+}
+
+/// TLS that trusts nobody, for what speaks to this machine only and in the clear.
+///
+/// # Errors
+/// The library refuses.
+pub(super) fn nobody() -> Result<ClientConfig, TrustError> {
+    trusting(RootCertStore::empty())
+}
+
+fn trusting(roots: RootCertStore) -> Result<ClientConfig, TrustError> {
     Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

@@ -15,7 +15,7 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::Value;
 
-use super::transport::{Answer, Transport};
+use super::transport::{Answer, Transport, Trust};
 use super::{Build, Kind, Outgoing, Provider};
 use crate::config::ConfigError;
 use crate::identity::ReceiptKey;
@@ -46,8 +46,14 @@ fn build(build: Build<'_>) -> Result<Box<dyn Provider>, ConfigError> {
     let send_timeout = send_timeout.unwrap_or(SEND_TIMEOUT);
     let gateway = Gateway::from_settings(&settings, directory, send_timeout)?;
     let ca_file = settings.text("ca_file")?.map(|path| directory.join(path));
-    let transport = Transport::new(ca_file.as_deref(), send_timeout)
-        .map_err(|problem| ConfigError::setting(settings.name("ca_file"), problem.to_string()))?;
+    let trust = match gateway.is_encrypted() {
+        true => Trust::Authorities { ca_file: ca_file.as_deref() },
+        false => Trust::Nobody,
+    };
+    let transport = Transport::new(trust, send_timeout).map_err(|problem| {
+        let setting = if problem.is_about_ca_file() { "ca_file" } else { "url" };
+        ConfigError::setting(settings.name(setting), problem.to_string())
+    })?;
     Ok(Box::new(Http { gateway, transport, send_timeout }))
 }
 

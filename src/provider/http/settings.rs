@@ -100,6 +100,11 @@ impl Gateway {
         Url::parse(&self.lookup_pattern.as_ref()?.replace(PLACE, &key.to_string())).ok()
     }
 
+    /// Whether TLS is spoken anywhere.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.url.scheme() == "https" || self.lookup_pattern.as_deref().is_some_and(|url| !url.starts_with("http:"))
+    }
+
     /// Host and port, for messages.
     pub(super) fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();

@@ -65,6 +65,22 @@ pub(super) enum TransportError {
     Client(#[from] reqwest::Error),
 }
 
+/// Whom to believe that he is the server.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trust<'a> {
+    /// The authorities of this machine, and those in `ca_file` besides.
+    Authorities { ca_file: Option<&'a Path> },
+    /// Only clear text is spoken, to this machine, which may have no authorities.
+    Nobody,
+}
+
+impl TransportError {
+    /// Whether the setting `ca_file` is to blame.
+    pub(super) fn is_about_ca_file(&self) -> bool {
+        matches!(self, Self::Trust(problem) if problem.is_about_ca_file())
+    }
+}
+
 /// The HTTP client of one destination.
 #[derive(Debug)]
 pub(super) struct Transport {
@@ -85,13 +101,16 @@ pub(super) struct Answer {
 }
 
 impl Transport {
-    /// A client that trusts the authorities of this machine, and those in `ca_file` besides. `limit` is the longest
-    /// time that an exchange may take. Connects to nothing.
+    /// A client that believes whom `trust` says. `limit` is the longest time that an exchange may take. Connects to
+    /// nothing.
     ///
     /// # Errors
-    /// A `ca_file` without usable certificates, or no authorities at all.
-    pub(super) fn new(ca_file: Option<&Path>, limit: Duration) -> Result<Self, TransportError> {
-        let mut tls = trust::client_config(ca_file)?;
+    /// A file without usable certificates, or no authorities at all.
+    pub(super) fn new(trust: Trust<'_>, limit: Duration) -> Result<Self, TransportError> {
+        let mut tls = match trust {
+            Trust::Authorities { ca_file } => trust::client_config(ca_file)?,
+            Trust::Nobody => trust::nobody()?,
+        };
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(tls)

@@ -199,7 +199,7 @@ impl Dialogue {
                 None => self.more(stream).await?,
             }
         };
-        let mut request = self.head(&String::from_utf8(self.pending[..end].to_vec()).unwrap());
+        let mut request = self.head(std::str::from_utf8(&self.pending[..end]).unwrap());
         if let Some(act) = (self.plan.early)(&request) {
             return self.act(stream, act).await;
         }
@@ -290,9 +290,15 @@ fn bytes(status: u16, headers: &[(&'static str, String)], body: &str) -> Vec<u8>
     format!("HTTP/1.1 {status} Said\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
 }
 
-/// What a gateway remembers: by key, the body of the first request and the id that it answered with.
+/// What a gateway remembers by key.
 #[derive(Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<BTreeMap<String, (Vec<u8>, String)>>>);
+pub(crate) struct Memory(Arc<Mutex<BTreeMap<String, Kept>>>);
+
+/// The body of the first request under a key and the id that it was answered with.
+struct Kept {
+    body: Vec<u8>,
+    id: String,
+}
 
 impl Memory {
     /// What a gateway that keeps its word says: `POST` of anything accepts once a key and repeats its answer, another
@@ -302,13 +308,13 @@ impl Memory {
         if request.method == "GET" {
             let key = request.target.rsplit('/').next().unwrap();
             return match accepted.get(key) {
-                Some((_, id)) => Act::answer(200, json!({ "status": "accepted", "id": id }).to_string()),
+                Some(Kept { id, .. }) => Act::answer(200, json!({ "status": "accepted", "id": id }).to_string()),
                 None => Act::answer(404, json!({ "error": "not_found" }).to_string()),
             };
         }
         let key = request.header("idempotency-key").unwrap().to_owned();
         let next = format!("m-{}", accepted.len());
-        let (body, id) = accepted.entry(key).or_insert_with(|| (request.body.clone(), next));
+        let Kept { body, id } = accepted.entry(key).or_insert_with(|| Kept { body: request.body.clone(), id: next });
         if *body == request.body {
             Act::answer(202, json!({ "id": id }).to_string())
         } else {
