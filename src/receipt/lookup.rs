@@ -83,9 +83,7 @@ pub fn looked(
             ..look.to(State::Sent, None)
         },
         Sighting::Absent => look.absent(&lookup),
-        Sighting::Unknown { code } => {
-            Settlement { provider_code: Some(code.clone()), ..look.failed(&lookup, random) }
-        }
+        Sighting::Unknown { code } => Settlement { provider_code: Some(code.clone()), ..look.failed(&lookup, random) },
     }
 }
 
@@ -219,7 +217,8 @@ mod tests {
     #[test]
     fn what_is_found_is_sent_and_reconciled_whatever_was_missed_before() {
         for looks in [NONE, ONE_MISS, Looks { misses: 7, failures: 4 }] {
-            let found = look(looks, &Sighting::Found { reference: "r-1".to_owned() }, &policy(REPLAYS[0], lookup()), 0.0);
+            let found =
+                look(looks, &Sighting::Found { reference: "r-1".to_owned() }, &policy(REPLAYS[0], lookup()), 0.0);
             assert_eq!(facts(&found), (State::Sent, None, None, None));
             assert_eq!((found.provider_reference.as_deref(), found.reconciled), (Some("r-1"), true));
         }

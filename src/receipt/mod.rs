@@ -12,7 +12,7 @@ mod settlement;
 mod state;
 mod verdict;
 
-pub use lookup::{LOOKS_THAT_FAIL, Lookup, Looks, Sighting, looked};
+pub use lookup::{LOOKS_THAT_FAIL, Looks, Lookup, Sighting, looked};
 pub use outcome::{Outcome, RetryAfter};
 pub use review::{CONFIRMED, Decision, ReviewRefusal, Reviewed, UnderReview, review};
 pub use settlement::{

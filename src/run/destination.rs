@@ -10,11 +10,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::lookup::Doubts;
 use super::{Clock, Refusal, RunError};
 use crate::config::{Config, DestinationConfig};
 use crate::ledger::{DestinationNumber, Ledger};
 use crate::provider::{self, Provider};
-use crate::receipt::{Policy, Replay};
+use crate::receipt::{Capabilities, Lookup, Policy, Replay};
 
 /// How long a reading of a destination's pause is good for.
 const PAUSE_READING: Duration = Duration::from_secs(1);
@@ -48,6 +49,8 @@ pub(super) struct Destination {
     pub claims: Arc<Semaphore>,
     /// Greatest number of rows claimed at once.
     pub batch: usize,
+    /// What this process has left in doubt here lately.
+    pub doubts: Doubts,
     pause: Mutex<Pause>,
 }
 
@@ -62,17 +65,16 @@ impl Destination {
         let provider = build(config, settings).map_err(|error| Refusal::Configuration(error.to_string()))?;
         let account: [u8; 32] = Sha256::digest(provider.account().as_bytes()).into();
         let number = ledger.destination(&config.name, &account).await?;
-        let claims = most_claims(config, provider.as_ref(), settings.run.max_in_flight);
-        let batch = match provider.capabilities().replay {
-            Replay::Never => claims,
-            Replay::Within(_) | Replay::Always => claims.div_ceil(4),
-        };
+        let capabilities = provider.capabilities();
+        let claims = most_claims(config, &capabilities, settings.run.max_in_flight);
+        let batch = if can_decide(&capabilities) { claims.div_ceil(4) } else { claims };
         Ok(Self {
             provider,
             number,
             sends: Semaphore::new(config.concurrency),
             claims: Arc::new(Semaphore::new(claims)),
             batch: batch.clamp(1, claims),
+            doubts: Doubts::of(capabilities.lookup),
             pause: Mutex::default(),
             config: config.clone(),
         })
@@ -89,6 +91,11 @@ impl Destination {
         }
     }
 
+    /// How the provider can be asked about an attempt.
+    pub(super) fn lookup(&self) -> Option<Lookup> {
+        self.provider.capabilities().lookup
+    }
+
     /// Time from a batch's first send to the one in this place.
     pub(super) fn spacing(&self, place: u32) -> Duration {
         self.config.rate.map_or(Duration::ZERO, |rate| rate.interval.unsigned_abs().saturating_mul(place))
@@ -99,7 +106,8 @@ impl Destination {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner).until.is_some_and(|until| until > now)
     }
 
-    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer.
+    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer. None take
+    /// nothing of the rate and wait for the pause alone.
     ///
     /// # Errors
     /// When the ledger fails.
@@ -123,11 +131,11 @@ impl Destination {
             }
         }
         let wait = match self.config.rate {
-            None => Duration::ZERO,
-            Some(rate) => {
+            Some(rate) if count > 0 => {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
                 ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
             }
+            _ => Duration::ZERO,
         };
         Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
     }
@@ -182,16 +190,18 @@ pub fn build(config: &DestinationConfig, settings: &Config) -> Result<Box<dyn Pr
 
 /// A crash leaves in doubt what was claimed and not settled: few where the destination can neither look up nor
 /// replay, and never more than it sends in a third of the lease.
-fn most_claims(config: &DestinationConfig, provider: &dyn Provider, max_in_flight: usize) -> usize {
-    let by_doubt = match provider.capabilities().replay {
-        Replay::Never => config.concurrency.min(max_in_flight),
-        Replay::Within(_) | Replay::Always => max_in_flight,
-    };
+fn most_claims(config: &DestinationConfig, capabilities: &Capabilities, max_in_flight: usize) -> usize {
+    let by_doubt = if can_decide(capabilities) { max_in_flight } else { config.concurrency.min(max_in_flight) };
     let by_rate = config.rate.map_or(usize::MAX, |rate| {
         let third = config.lease.as_millis() / 3;
         usize::try_from(third / rate.interval.as_millis().max(1)).unwrap_or(usize::MAX)
     });
     by_doubt.min(by_rate).max(1)
+}
+
+/// Whether the program finds out by itself what became of an attempt in doubt.
+fn can_decide(capabilities: &Capabilities) -> bool {
+    capabilities.lookup.is_some() || capabilities.replay != Replay::Never
 }
 
 /// Sleeps; `false` when stopped meanwhile.
@@ -229,6 +239,16 @@ impl Destinations {
     /// The destination that receipts refer to by this number.
     pub(super) fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
         self.0.values().find(|destination| destination.number == number).cloned()
+    }
+
+    /// The longest time until a doubtful attempt may be looked up.
+    pub(super) fn longest_settle(&self) -> SignedDuration {
+        self.0
+            .values()
+            .filter_map(|destination| destination.lookup())
+            .map(|lookup| lookup.settle)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The longest lease of all, which part leases take too.

@@ -12,6 +12,7 @@ use super::RunError;
 use super::attempt::{self, Granted};
 use super::destination::{Admission, Destination};
 use super::engine::Work;
+use super::lookup;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
 use crate::ledger::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Lease, PartEnd,
@@ -26,8 +27,8 @@ use crate::snapshot::lines;
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// A row as far as claiming needs it.
-struct KeyedRow {
-    key: ReceiptKey,
+pub(super) struct KeyedRow {
+    pub(super) key: ReceiptKey,
     fingerprint: Fingerprint,
     destination: Option<String>,
     line: Arc<[u8]>,
@@ -37,7 +38,7 @@ struct KeyedRow {
 type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
 
 /// What one pass over a part leaves behind.
-struct Pass {
+pub(super) struct Pass {
     /// The part's and its claims' worker: a number of this pass alone, so that two passes over one part in the same
     /// process are as foreign to each other as two processes are.
     worker: i64,
@@ -66,7 +67,7 @@ impl Pass {
         }
     }
 
-    fn wait_until(&mut self, at: Timestamp) {
+    pub(super) fn wait_until(&mut self, at: Timestamp) {
         self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
     }
 }
@@ -118,7 +119,7 @@ async fn wait_for_owners(work: &Work, pass: &mut Pass) -> Result<(), RunError> {
     Ok(())
 }
 
-fn later(work: &Work, wait: SignedDuration) -> Timestamp {
+pub(super) fn later(work: &Work, wait: SignedDuration) -> Timestamp {
     let now = work.clock.now();
     now.saturating_add(wait).unwrap_or(now)
 }
@@ -327,7 +328,8 @@ async fn hold_elsewhere(
     Ok(())
 }
 
-/// Claims rows in batches as places, pace and brakes allow, and sends what was granted.
+/// Claims rows in batches as places, pace and brakes allow, and sends what was granted; what is in doubt is looked up
+/// instead where the provider can be asked. A look takes nothing of the rate.
 async fn claim_and_send(
     work: &Arc<Work>,
     part: u32,
@@ -336,6 +338,8 @@ async fn claim_and_send(
     rows: Vec<KeyedRow>,
     pass: &mut Pass,
 ) -> Result<(), RunError> {
+    let looks = purpose == Purpose::Reconcile && destination.lookup().is_some();
+    let rows = if looks { lookup::not_too_early(work, destination, rows, pass) } else { rows };
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {
         let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
@@ -349,7 +353,8 @@ async fn claim_and_send(
         if work.must_stop() {
             return cut(pass);
         }
-        match destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
+        let takes = if looks { 0 } else { batch.len() };
+        match destination.admit(takes, work.ledger.as_ref(), &work.clock, &work.halt).await? {
             // Taking one's turn at a rate is no idle waiting.
             Admission::Go if destination.config.rate.is_some() => work.progressed(),
             Admission::Go => {}
@@ -365,7 +370,10 @@ async fn claim_and_send(
         }
         pass.handled += batch.len();
         let granted = claim(work, part, destination.number, destination.config.lease, purpose, batch, pass).await?;
-        let end = attempt::send_chunk(work, destination, part, granted).await?;
+        let end = match looks {
+            true => lookup::look_chunk(work, destination, part, granted).await?,
+            false => attempt::send_chunk(work, destination, part, granted).await?,
+        };
         work.progress.part(part, pass.handled as u64);
         if let Some(at) = end.due_at {
             pass.wait_until(at);

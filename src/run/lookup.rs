@@ -1,0 +1,118 @@
+//! Looking up at the provider what became of attempts in doubt: under a grant like any attempt, without rendering,
+//! without a place in the rate, and also after the deadline. What an answer means is decided by
+//! [`crate::receipt::looked`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::FuturesUnordered;
+use jiff::SignedDuration;
+
+use super::RunError;
+use super::attempt::{Chunk, ChunkEnd, Ended, Granted};
+use super::destination::Destination;
+use super::engine::Work;
+use super::part::{KeyedRow, Pass, later};
+use crate::identity::ReceiptKey;
+use crate::receipt::{self, Looks, Lookup, Outcome};
+use crate::rehearsal::{self, Step};
+
+/// So many keys are remembered at most; about ten megabytes.
+const MOST_DOUBTS: usize = 100_000;
+
+/// Which keys this process has left in doubt within the last settle time, on its own monotonic clock: a look begins
+/// no sooner, whatever the database's clock, or another process that follows it, makes of the time. Where so many are
+/// in doubt that not all can be remembered, the instants in the ledger alone decide about the rest.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    settle: Duration,
+    ended_at: Mutex<HashMap<ReceiptKey, Instant>>,
+}
+
+impl Doubts {
+    /// Remembers nothing where nobody can be asked.
+    pub(super) fn of(lookup: Option<Lookup>) -> Self {
+        let settle = lookup.map_or(Duration::ZERO, |lookup| lookup.settle.max(SignedDuration::ZERO).unsigned_abs());
+        Self { settle, ended_at: Mutex::default() }
+    }
+
+    /// An attempt or a look under this key has just ended and left a doubt.
+    pub(super) fn note(&self, key: &ReceiptKey) {
+        if self.settle.is_zero() {
+            return;
+        }
+        let mut ended_at = self.ended_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended_at.len() >= MOST_DOUBTS {
+            ended_at.retain(|_, at| at.elapsed() < self.settle);
+        }
+        if ended_at.len() < MOST_DOUBTS || ended_at.contains_key(key) {
+            ended_at.insert(*key, Instant::now());
+        }
+    }
+
+    /// How long a look at this key has to wait still.
+    fn wait(&self, key: &ReceiptKey) -> Option<Duration> {
+        let ended_at = self.ended_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = ended_at.get(key)?;
+        self.settle.checked_sub(at.elapsed()).filter(|wait| !wait.is_zero())
+    }
+}
+
+/// The rows that may be looked up now; the others are waited for.
+pub(super) fn not_too_early(
+    work: &Work,
+    destination: &Destination,
+    rows: Vec<KeyedRow>,
+    pass: &mut Pass,
+) -> Vec<KeyedRow> {
+    let mut wait = |row: &KeyedRow| match destination.doubts.wait(&row.key) {
+        Some(wait) => {
+            pass.wait_until(later(work, SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)));
+            false
+        }
+        None => true,
+    };
+    rows.into_iter().filter(|row| wait(row)).collect()
+}
+
+/// Looks up and settles a chunk of granted rows of one part and destination. Looks that were begun are brought to
+/// their end; what was not begun when the run stops is given back.
+///
+/// # Errors
+/// When the ledger fails; receipts whose look could not be recorded stay claimed until their lease ends.
+pub(super) async fn look_chunk(
+    work: &Arc<Work>,
+    destination: &Arc<Destination>,
+    part: u32,
+    granted: Vec<Granted>,
+) -> Result<ChunkEnd, RunError> {
+    let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
+    let chunk = Chunk::begin(work, destination, part, lease);
+    let keys: Vec<ReceiptKey> = granted.iter().map(|granted| granted.claim.key).collect();
+    let looks = work.ledger.looks(work.run.new.iso_week, &keys).await?;
+    let begun: FuturesUnordered<_> =
+        granted.into_iter().zip(looks).map(|(granted, looks)| look(&chunk, granted, looks)).collect();
+    chunk.record_all(begun, Vec::new()).await
+}
+
+/// Makes one look, or finds out that none may be made now.
+async fn look(chunk: &Chunk<'_>, granted: Granted, looks: Looks) -> Ended {
+    let (work, destination) = (chunk.work, chunk.destination);
+    let Granted { claim, fingerprint, .. } = granted;
+    // Looks share the destination's places with sends: to the provider both are requests at the same time.
+    let turn = chunk.turn(0, &claim).await;
+    let began_at = work.clock.now();
+    let attempt = claim.grant.attempt(began_at);
+    let policy = destination.policy(work.run.new.deadline_at);
+    let settlement = if turn.is_some() {
+        rehearsal::reach(Step::BeforeLookup);
+        let sighting = destination.provider.look_up(&claim.key).await;
+        rehearsal::reach(Step::AfterLookup);
+        receipt::looked(&attempt, looks, &sighting, &policy, work.clock.now(), work.random())
+    } else {
+        receipt::settlement(&attempt, &Outcome::NotStarted, &policy, began_at, 0.0)
+    };
+    drop(turn);
+    chunk.ended(&claim, fingerprint, began_at, settlement)
+}
