@@ -116,3 +116,50 @@ async fn look(chunk: &Chunk<'_>, granted: Granted, looks: Looks) -> Ended {
     drop(turn);
     chunk.ended(&claim, fingerprint, began_at, settlement)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> ReceiptKey {
+        let mut bytes = [0; 32];
+        for (place, byte) in bytes.iter_mut().zip(number.to_be_bytes()) {
+            *place = byte;
+        }
+        ReceiptKey::from_bytes(bytes)
+    }
+
+    fn settling_for(settle: SignedDuration) -> Doubts {
+        Doubts::of(Some(Lookup { settle, misses: 2, retention: None }))
+    }
+
+    #[test]
+    fn a_look_waits_a_settle_time_on_our_own_clock() {
+        let doubts = settling_for(SignedDuration::from_hours(1));
+        assert_eq!(doubts.wait(&key(1)), None, "nothing is known of it");
+        doubts.note(&key(1));
+        let wait = doubts.wait(&key(1)).unwrap();
+        assert!(wait > Duration::from_secs(3_500) && wait <= Duration::from_secs(3_600), "{wait:?}");
+        assert_eq!(doubts.wait(&key(2)), None);
+    }
+
+    #[test]
+    fn what_settles_at_once_or_cannot_be_asked_waits_for_nothing() {
+        for doubts in [settling_for(SignedDuration::ZERO), Doubts::of(None)] {
+            doubts.note(&key(1));
+            assert_eq!(doubts.wait(&key(1)), None);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_over_makes_room() {
+        let doubts = settling_for(SignedDuration::from_hours(1));
+        (0..=MOST_DOUBTS).for_each(|number| doubts.note(&key(number)));
+        assert_eq!(doubts.ended_at.lock().unwrap().len(), MOST_DOUBTS);
+        assert_eq!(doubts.wait(&key(MOST_DOUBTS)), None, "the ledger's instants decide about the rest");
+        assert!(doubts.wait(&key(0)).is_some());
+        let over = settling_for(SignedDuration::from_nanos(1));
+        (0..=MOST_DOUBTS).for_each(|number| over.note(&key(number)));
+        assert!(over.ended_at.lock().unwrap().len() < MOST_DOUBTS);
+    }
+}

@@ -266,14 +266,9 @@ impl World {
         if self.is_look(&attempt) {
             return None;
         }
-        let barred = if self.lacks(Guard::LooksComeFirst) {
-            None
-        } else if self.lacks(Guard::AskedWhenItBegins) && state.now <= self.provider.deadline() {
-            None
-        } else {
-            receipt::barred(&attempt, &self.policy())
-        };
-        if let Some(settlement) = barred {
+        let unasked = self.lacks(Guard::LooksComeFirst)
+            || (self.lacks(Guard::AskedWhenItBegins) && state.now <= self.provider.deadline());
+        if let Some(settlement) = receipt::barred(&attempt, &self.policy()).filter(|_| !unasked) {
             return Some(Worker::Ending(grant.end(settlement, state.now)));
         }
         let row = state.row.as_ref()?;
