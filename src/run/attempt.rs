@@ -219,8 +219,8 @@ impl<'a> Chunk<'a> {
         Ended { request, spent }
     }
 
-    /// Waits for this one's place in the rate and among those at the same time; `None` where it may not be begun.
-    pub(super) async fn turn(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
+    /// Waits for this send's place in the rate and among those at the same time; `None` where it may not be begun.
+    async fn turn(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
         let starts_at = self.began + self.destination.spacing(place);
         let turn = tokio::select! {
             turn = async {
@@ -234,6 +234,11 @@ impl<'a> Chunk<'a> {
             && !self.destination.is_paused(self.work.clock.now())
             && claim.lease.covers(self.destination.config.send_timeout);
         may_begin.then_some(turn)
+    }
+
+    /// Whether nothing new may be begun, because the ledger would have to remember it and does not answer.
+    pub(super) fn ledger_is_away(&self) -> bool {
+        self.ledger_is_away.load(Ordering::Relaxed)
     }
 
     /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.

@@ -106,14 +106,37 @@ impl Destination {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner).until.is_some_and(|until| until > now)
     }
 
-    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer. None take
-    /// nothing of the rate and wait for the pause alone.
+    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer.
     ///
     /// # Errors
     /// When the ledger fails.
     pub(super) async fn admit(
         &self,
         count: usize,
+        ledger: &dyn Ledger,
+        clock: &Clock,
+        stop: &CancellationToken,
+    ) -> Result<Admission, RunError> {
+        match self.unpaused(ledger, clock, stop).await? {
+            Admission::Go => {}
+            kept_off => return Ok(kept_off),
+        }
+        let wait = match self.config.rate {
+            None => Duration::ZERO,
+            Some(rate) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
+            }
+        };
+        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
+    }
+
+    /// Waits for the end of a short pause: all that a look has to wait for.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn unpaused(
+        &self,
         ledger: &dyn Ledger,
         clock: &Clock,
         stop: &CancellationToken,
@@ -130,14 +153,7 @@ impl Destination {
                 return Ok(Admission::Stopped);
             }
         }
-        let wait = match self.config.rate {
-            Some(rate) if count > 0 => {
-                let count = u32::try_from(count).unwrap_or(u32::MAX);
-                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
-            }
-            _ => Duration::ZERO,
-        };
-        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
+        Ok(if stop.is_cancelled() { Admission::Stopped } else { Admission::Go })
     }
 
     /// Pauses the destination for every worker.

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::FuturesUnordered;
 use jiff::SignedDuration;
+use tokio::sync::SemaphorePermit;
 
 use super::RunError;
 use super::attempt::{Chunk, ChunkEnd, Ended, Granted};
-use super::destination::Destination;
+use super::destination::{Admission, Destination};
 use super::engine::Work;
-use super::part::{KeyedRow, Pass, later};
+use super::part::{KeyedRow, Pass, claim, cut, later, still_ours};
 use crate::identity::ReceiptKey;
+use crate::ledger::{Lease, Purpose};
 use crate::receipt::{self, Looks, Lookup, Outcome};
 use crate::rehearsal::{self, Step};
 
@@ -59,29 +61,64 @@ impl Doubts {
     }
 }
 
-/// The rows that may be looked up now; the others are waited for.
-pub(super) fn not_too_early(
-    work: &Work,
-    destination: &Destination,
+/// Claims doubtful rows in batches and looks up what was granted. Only a pause holds looks back: they take nothing of
+/// the rate, and they go on while a destination takes no messages, since what it has accepted can be told all the same.
+pub(super) async fn claim_and_look(
+    work: &Arc<Work>,
+    part: u32,
+    destination: &Arc<Destination>,
     rows: Vec<KeyedRow>,
     pass: &mut Pass,
-) -> Vec<KeyedRow> {
-    let mut wait = |row: &KeyedRow| match destination.doubts.wait(&row.key) {
+) -> Result<(), RunError> {
+    let mut rows = not_too_early(work, destination, rows, pass).into_iter().peekable();
+    while rows.peek().is_some() {
+        let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
+        let count = batch.len();
+        let places = tokio::select! {
+            // The semaphore is never closed.
+            places = destination.claims.acquire_many(u32::try_from(count).unwrap_or(u32::MAX)) => places.ok(),
+            () = work.halt.cancelled() => None,
+        };
+        if places.is_none() || work.must_stop() {
+            return cut(pass);
+        }
+        match destination.unpaused(work.ledger.as_ref(), &work.clock, &work.halt).await? {
+            Admission::Go => {}
+            Admission::Stopped => return cut(pass),
+            Admission::Paused(until) => {
+                pass.wait_until(until);
+                return Ok(());
+            }
+        }
+        if !still_ours(work, part, pass).await? {
+            return cut(pass);
+        }
+        let (number, lease) = (destination.number, destination.config.lease);
+        let granted = claim(work, part, number, lease, Purpose::Reconcile, batch, pass).await?;
+        if let Some(at) = look_chunk(work, destination, part, granted).await?.due_at {
+            pass.wait_until(at);
+        }
+        pass.handled(work, part, count);
+        drop(places);
+    }
+    Ok(())
+}
+
+/// The rows that may be looked up now; the others are waited for.
+fn not_too_early(work: &Work, destination: &Destination, rows: Vec<KeyedRow>, pass: &mut Pass) -> Vec<KeyedRow> {
+    let mut may_be_looked_up = |row: &KeyedRow| match destination.doubts.wait(&row.key) {
         Some(wait) => {
             pass.wait_until(later(work, SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)));
             false
         }
         None => true,
     };
-    rows.into_iter().filter(|row| wait(row)).collect()
+    rows.into_iter().filter(|row| may_be_looked_up(row)).collect()
 }
 
-/// Looks up and settles a chunk of granted rows of one part and destination. Looks that were begun are brought to
-/// their end; what was not begun when the run stops is given back.
-///
-/// # Errors
-/// When the ledger fails; receipts whose look could not be recorded stay claimed until their lease ends.
-pub(super) async fn look_chunk(
+/// Looks up and settles a chunk of granted rows. Looks that were begun are brought to their end; what was not begun
+/// when the run stops is given back. Receipts whose look could not be recorded stay claimed until their lease ends.
+async fn look_chunk(
     work: &Arc<Work>,
     destination: &Arc<Destination>,
     part: u32,
@@ -100,8 +137,7 @@ pub(super) async fn look_chunk(
 async fn look(chunk: &Chunk<'_>, granted: Granted, looks: Looks) -> Ended {
     let (work, destination) = (chunk.work, chunk.destination);
     let Granted { claim, fingerprint, .. } = granted;
-    // Looks share the destination's places with sends: to the provider both are requests at the same time.
-    let turn = chunk.turn(0, &claim).await;
+    let turn = turn(chunk, &claim.lease).await;
     let began_at = work.clock.now();
     let attempt = claim.grant.attempt(began_at);
     let policy = destination.policy(work.run.new.deadline_at);
@@ -115,6 +151,20 @@ async fn look(chunk: &Chunk<'_>, granted: Granted, looks: Looks) -> Ended {
     };
     drop(turn);
     chunk.ended(&claim, fingerprint, began_at, settlement)
+}
+
+/// Waits for a place among the requests at the same time, which looks share with sends; `None` where none may begin.
+async fn turn<'a>(chunk: &Chunk<'a>, lease: &Lease) -> Option<SemaphorePermit<'a>> {
+    let (work, destination) = (chunk.work, chunk.destination);
+    let turn = tokio::select! {
+        turn = destination.sends.acquire() => turn.ok()?,
+        () = work.halt.cancelled() => return None,
+    };
+    let may_begin = !work.halt.is_cancelled()
+        && !chunk.ledger_is_away()
+        && !destination.is_paused(work.clock.now())
+        && lease.covers(destination.config.send_timeout);
+    may_begin.then_some(turn)
 }
 
 #[cfg(test)]

@@ -67,6 +67,12 @@ impl Pass {
         }
     }
 
+    /// So many more rows need nothing more in this pass.
+    pub(super) fn handled(&mut self, work: &Work, part: u32, rows: usize) {
+        self.handled += rows;
+        work.progress.part(part, self.handled as u64);
+    }
+
     pub(super) fn wait_until(&mut self, at: Timestamp) {
         self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
     }
@@ -88,7 +94,11 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
             hold_elsewhere(work, part, number, rows, &mut pass).await?;
             continue;
         };
-        claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
+        if purpose == Purpose::Reconcile && destination.lookup().is_some() {
+            lookup::claim_and_look(work, part, &destination, rows, &mut pass).await?;
+        } else {
+            claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
+        }
     }
     wait_for_owners(work, &mut pass).await?;
     let end = match pass.due_at {
@@ -328,8 +338,7 @@ async fn hold_elsewhere(
     Ok(())
 }
 
-/// Claims rows in batches as places, pace and brakes allow, and sends what was granted; what is in doubt is looked up
-/// instead where the provider can be asked. A look takes nothing of the rate.
+/// Claims rows in batches as places, pace and brakes allow, and sends what was granted.
 async fn claim_and_send(
     work: &Arc<Work>,
     part: u32,
@@ -338,8 +347,6 @@ async fn claim_and_send(
     rows: Vec<KeyedRow>,
     pass: &mut Pass,
 ) -> Result<(), RunError> {
-    let looks = purpose == Purpose::Reconcile && destination.lookup().is_some();
-    let rows = if looks { lookup::not_too_early(work, destination, rows, pass) } else { rows };
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {
         let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
@@ -353,8 +360,7 @@ async fn claim_and_send(
         if work.must_stop() {
             return cut(pass);
         }
-        let takes = if looks { 0 } else { batch.len() };
-        match destination.admit(takes, work.ledger.as_ref(), &work.clock, &work.halt).await? {
+        match destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
             // Taking one's turn at a rate is no idle waiting.
             Admission::Go if destination.config.rate.is_some() => work.progressed(),
             Admission::Go => {}
@@ -370,10 +376,7 @@ async fn claim_and_send(
         }
         pass.handled += batch.len();
         let granted = claim(work, part, destination.number, destination.config.lease, purpose, batch, pass).await?;
-        let end = match looks {
-            true => lookup::look_chunk(work, destination, part, granted).await?,
-            false => attempt::send_chunk(work, destination, part, granted).await?,
-        };
+        let end = attempt::send_chunk(work, destination, part, granted).await?;
         work.progress.part(part, pass.handled as u64);
         if let Some(at) = end.due_at {
             pass.wait_until(at);
@@ -384,7 +387,7 @@ async fn claim_and_send(
 }
 
 /// Prolongs our lease of the part once a third of it is over.
-async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
+pub(super) async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
     let lease = work.destinations.longest_lease();
     if pass.renewed_at.elapsed() < lease.unsigned_abs() / 3 {
         return Ok(true);
@@ -393,13 +396,13 @@ async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, Run
     Ok(work.ledger.renew_part(work.run.run_number, part, pass.worker, lease).await?)
 }
 
-fn cut(pass: &mut Pass) -> Result<(), RunError> {
+pub(super) fn cut(pass: &mut Pass) -> Result<(), RunError> {
     pass.cut_short = true;
     Ok(())
 }
 
 /// Asks for one batch of claims; what is not granted is waited for or left to whoever has it.
-async fn claim(
+pub(super) async fn claim(
     work: &Arc<Work>,
     part: u32,
     destination: DestinationNumber,
