@@ -113,6 +113,7 @@ fn bytes_that_come_after_the_replay_window_may_be_accepted_twice() {
 fn another_content_under_the_key_is_never_sent_and_changes_no_promise() {
     explore(World { other_content: true, ..hold(Kind::ReplaysAlways) });
     explore(World { other_content: true, ..hold(Kind::KnowsNoKeys) });
+    explore(World { other_content: true, free_ends: 0, unknown_looks: 0, ..hold(Kind::LooksUp) });
 }
 
 #[test]

@@ -146,6 +146,17 @@ impl Place {
         self.run_at(0, &[&["--snapshot", "week.jsonl"], NO_WAIT.as_slice()].concat()).await
     }
 
+    /// Decides about receipts of the only run; what was said where it could not be carried out.
+    async fn review(&self, seconds: i64, decision: &[&str]) -> Result<(), String> {
+        let run = self.ledger.value("SELECT run_id FROM runs").await;
+        let mut command = self.command(&["review"]);
+        command.args(decision).args(["--run", &run, "--by", "ops", "--note", "looked at"]);
+        command.env("COUNTERFOIL_TEST_CLOCK_OFFSET", seconds.to_string());
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    }
+
     /// Goes on as if `seconds` had passed since the beginning.
     async fn go_on(&self, seconds: i64) -> Ended {
         self.run_at(seconds, &NO_WAIT).await
@@ -221,6 +232,8 @@ async fn a_lookup_that_answers_500_five_times_leaves_the_receipt_to_a_person() {
         ended_held(&ended);
         assert_eq!(place.receipts().await, ["held lookup_failed 8"]);
         assert_eq!(gateway.requests(), (0, 40), "no look that fails ends in another message");
+        let refused = place.review(5 * HOUR, &["resend", "--reason", "lookup_failed"]).await.unwrap_err();
+        assert!(refused.contains("--accept-duplicate"), "{refused}");
     }
 }
 
@@ -260,6 +273,10 @@ async fn past_the_deadline_a_doubt_is_still_looked_up_and_an_absence_ends_there(
     place.go_on(past + HOUR).await;
     assert_eq!(place.receipts().await, ["failed deadline_passed 3", "sent 5"]);
     assert_eq!(gateway.requests(), (0, 11));
+    // Nothing is in doubt any more: a person may have them sent without accepting a second copy.
+    place.review(past + HOUR, &["resend", "--reason", "deadline_passed", "--send-within", "60 days"]).await.unwrap();
+    assert_eq!(place.go_on(past + HOUR).await.code, 0);
+    assert_eq!((gateway.requests(), gateway.accepted()), ((3, 0), (8, 1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
