@@ -10,7 +10,8 @@
 //! 1. A receipt key depends on customer, week, type and version alone (`identity::the_published_vectors_hold`).
 //! 2. The fingerprint is compared first, in every state (`receipt::verdict::tests`).
 //! 3. Of any number of claimers of one key exactly one is granted (`ledger_contract`, on both ledgers).
-//! 4. An attempt that may have been accepted is never forgotten; only acceptance or a person ends the doubt (`model`).
+//! 4. An attempt that may have been accepted is never forgotten; only acceptance, an absence that the provider
+//!    has confirmed, or a person ends the doubt (`model`).
 //! 5. A process killed at any moment costs nobody a digest and gives nobody two, where the provider replays
 //!    (`runs::whole`).
 //! 6. Every sealed row is in exactly one outcome (`runs::counts`).

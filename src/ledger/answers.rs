@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::stored::{GrantRow, Moment, SettledRow, StandingRow, key, state};
+use super::stored::{GrantRow, LookRow, Moment, SettledRow, StandingRow, key, state};
 use super::{
     ClaimAnswer, ClaimBatch, ClaimRequest, Found, Grant, Purpose, Rate, ReceiptFilter, Reservation, Result,
     SettleAnswer, SettleRequest,
 };
 use crate::identity::ReceiptKey;
-use crate::receipt::{EventKind, State, Verdict, verdict};
+use crate::receipt::{EventKind, Looks, State, Verdict, verdict};
 
 /// The requests in key order, in which every batch touches its rows.
 pub(super) fn in_key_order<T>(items: &[T], key_of: impl Fn(&T) -> ReceiptKey) -> Vec<&T> {
@@ -61,6 +61,17 @@ pub(super) fn standings(keys: &[ReceiptKey], rows: &[StandingRow]) -> Result<Vec
     let found =
         rows.iter().map(|row| Ok((key(&row.granted.receipt_key)?, row.found()?))).collect::<Result<HashMap<_, _>>>()?;
     Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
+}
+
+/// The looks so far at each of `keys`, in their order, from the events that count, oldest first.
+pub(super) fn looks_of(keys: &[ReceiptKey], events: &[LookRow]) -> Result<Vec<Looks>> {
+    let mut looks: HashMap<ReceiptKey, Looks> = HashMap::new();
+    for row in events {
+        let (kind, reason) = row.event()?;
+        let so_far = looks.entry(key(&row.receipt_key)?).or_default();
+        *so_far = so_far.after(kind, reason);
+    }
+    Ok(keys.iter().map(|key| looks.get(key).copied().unwrap_or_default()).collect())
 }
 
 /// The grants of a claim statement by key.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
+use crate::receipt::Looks;
 
 mod answers;
 mod claim;
@@ -188,6 +189,10 @@ pub trait Ledger: Send + Sync {
 
     /// What stands under each key, in the order of `keys`. Reads only.
     async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>>;
+
+    /// What the looks at the provider have said about each key since its newest attempt, in the order of `keys`: counted
+    /// from its events by [`Looks::after`]. Reads only; who holds the key's claim is told what nobody else can change.
+    async fn looks(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Looks>>;
 
     /// Claims a batch in one statement; the answers are in the order of the requests. A claim whose commit was
     /// not acknowledged is read back by worker and grant.

@@ -220,6 +220,21 @@ impl EndedLeaseRow {
     }
 }
 
+/// An event as the count of looks needs it.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct LookRow {
+    pub(super) receipt_key: Vec<u8>,
+    kind: String,
+    reason: Option<String>,
+}
+
+impl LookRow {
+    pub(super) fn event(&self) -> Result<(EventKind, Option<Reason>)> {
+        let kind = EventKind::from_word(&self.kind).ok_or(LedgerError::Corrupt { what: "kind of event" })?;
+        Ok((kind, reason(self.reason.as_deref())?))
+    }
+}
+
 /// A settled receipt.
 #[derive(Debug, sqlx::FromRow)]
 pub(super) struct SettledRow {

@@ -1,8 +1,8 @@
 //! What a receipt can be and what may happen to it. Pure: no I/O, no SQL, no clock, no randomness.
 //!
-//! Four decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
-//! [`settlement()`] (what an attempt's outcome does to its receipt), [`review()`] (what a person's decision does) and
-//! [`backoff`].
+//! Five decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
+//! [`settlement()`] (what an attempt's outcome does to its receipt), [`looked()`] (what a look at the provider does),
+//! [`review()`] (what a person's decision does) and [`backoff`].
 
 pub mod backoff;
 mod lookup;
@@ -12,7 +12,7 @@ mod settlement;
 mod state;
 mod verdict;
 
-pub use lookup::{Lookup, Sighting};
+pub use lookup::{LOOKS_THAT_FAIL, Looks, Lookup, Sighting, looked};
 pub use outcome::{Outcome, RetryAfter};
 pub use review::{CONFIRMED, Decision, ReviewRefusal, Reviewed, UnderReview, review};
 pub use settlement::{

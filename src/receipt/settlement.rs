@@ -115,27 +115,30 @@ pub fn settlement(attempt: &Attempt, outcome: &Outcome, policy: &Policy, now: Ti
         }
         Outcome::Ambiguous { code } => count.in_doubt(Reason::Ambiguous, random).coded(code),
         Outcome::KeyInUse { code } => count.in_doubt(Reason::KeyInUse, random).coded(code),
-        Outcome::OtherPayload { code } => count.held(Reason::OtherPayload).coded(code),
+        Outcome::OtherPayload { code } => count.other_payload().coded(code),
         Outcome::Misconfigured { .. } | Outcome::NotStarted => {
             Settlement { event: EventKind::GiveBack, ..keep.again_at(Reason::GivenBack, now) }
         }
     }
 }
 
-/// Decides what the end of a lease without an outcome does: the attempt may have been made.
+/// Decides what the end of a lease without an outcome does: the attempt may have been made. A claim of what was in
+/// doubt already, where the provider can be asked, was a look, which spends no attempt.
 pub fn lease_end(attempt: &Attempt, policy: &Policy, now: Timestamp, random: f64) -> Settlement {
-    let draft = Draft { attempt, policy, now, attempts: attempt.attempts.saturating_add(1) };
+    let was_a_look = attempt.ambiguous_since.is_some() && policy.capabilities.lookup.is_some();
+    let attempts = attempt.attempts.saturating_add(u32::from(!was_a_look));
+    let draft = Draft { attempt, policy, now, attempts };
     Settlement { event: EventKind::LeaseEnd, ..draft.in_doubt(Reason::LeaseEnded, random) }
 }
 
 /// Ends a granted claim without an attempt: the row cannot be rendered, or it comes too late. Where an earlier
-/// attempt is in doubt, that is no end: a person decides.
+/// attempt is in doubt, that is no end: the provider is asked, or a person decides.
 pub fn unsent(attempt: &Attempt, policy: &Policy, reason: Reason, now: Timestamp) -> Settlement {
     Draft { attempt, policy, now, attempts: attempt.attempts }.ended(State::Failed, reason, Reason::OutOfTries)
 }
 
 /// Ends a granted claim without an attempt because the recipient is on our suppression list. Where an earlier attempt
-/// is in doubt, that is no end: it is not sent again, and a person decides.
+/// is in doubt, that is no end: it is not sent again; the provider is asked, or a person decides.
 pub fn listed(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Settlement {
     Draft { attempt, policy, now, attempts: attempt.attempts }.ended(
         State::Suppressed,
@@ -146,8 +149,14 @@ pub fn listed(attempt: &Attempt, policy: &Policy, now: Timestamp) -> Settlement 
 
 /// Whether the attempt may not begin, and what is recorded instead. An attempt that was planned in time can begin
 /// after its deadline, or repeat a doubtful one where that is allowed no more: its provider may have forgotten the key.
+/// Where the provider can be asked, a doubtful one is never repeated.
 pub fn barred(attempt: &Attempt, policy: &Policy) -> Option<Settlement> {
     let draft = Draft { attempt, policy, now: attempt.began_at, attempts: attempt.attempts };
+    if attempt.ambiguous_since.is_some()
+        && let Some(look) = draft.look_first(Reason::Ambiguous, attempt.began_at)
+    {
+        return Some(look);
+    }
     if attempt.began_at > policy.deadline {
         return Some(unsent(attempt, policy, Reason::DeadlinePassed, attempt.began_at));
     }
@@ -166,7 +175,7 @@ pub fn destination_changed(attempt: &Attempt) -> Settlement {
 }
 
 /// A settlement that says nothing yet but where the receipt stands.
-fn standing(attempt: &Attempt, attempts: u32, state: State, reason: Option<Reason>) -> Settlement {
+pub(super) fn standing(attempt: &Attempt, attempts: u32, state: State, reason: Option<Reason>) -> Settlement {
     Settlement {
         event: EventKind::Settle,
         state,
@@ -193,7 +202,7 @@ fn throttled_until(until: RetryAfter, policy: &Policy, attempt: &Attempt, now: T
 }
 
 /// The end of a wait; where the calendar is too short for it, the calendar's end.
-fn later(now: Timestamp, wait: SignedDuration) -> Timestamp {
+pub(super) fn later(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
@@ -218,9 +227,26 @@ impl Draft<'_> {
         }
     }
 
+    /// Where the provider can be asked what became of a doubtful attempt, it is, before anything else is decided: a
+    /// settle time from now, and not before `at`. Neither attempts nor deadline limit a look.
+    fn look_first(&self, reason: Reason, at: Timestamp) -> Option<Settlement> {
+        let lookup = self.policy.capabilities.lookup?;
+        let since = self.attempt.ambiguous_since.unwrap_or(self.attempt.began_at);
+        let look = self.again_at(reason, later(self.now, lookup.settle).max(at));
+        Some(Settlement { ambiguous_since: Some(since), ..look })
+    }
+
     /// An end that is only an end where nothing earlier is in doubt.
     fn ended(&self, state: State, reason: Reason, in_doubt: Reason) -> Settlement {
-        if self.attempt.ambiguous_since.is_some() { self.held(in_doubt) } else { self.to(state, Some(reason)) }
+        if self.attempt.ambiguous_since.is_none() {
+            return self.to(state, Some(reason));
+        }
+        self.look_first(Reason::Ambiguous, self.now).unwrap_or_else(|| self.held(in_doubt))
+    }
+
+    /// An earlier request under this key reached the provider, with other bytes.
+    fn other_payload(&self) -> Settlement {
+        self.look_first(Reason::OtherPayload, self.now).unwrap_or_else(|| self.held(Reason::OtherPayload))
     }
 
     fn again_at(&self, reason: Reason, at: Timestamp) -> Settlement {
@@ -229,6 +255,11 @@ impl Draft<'_> {
 
     /// Another attempt at `at`, within the bounds.
     fn again(&self, reason: Reason, at: Timestamp) -> Settlement {
+        if self.attempt.ambiguous_since.is_some()
+            && let Some(look) = self.look_first(reason, at)
+        {
+            return look;
+        }
         if self.attempts >= self.policy.max_attempts {
             return self.ended(State::Failed, Reason::AttemptsExhausted, Reason::OutOfTries);
         }
@@ -243,6 +274,9 @@ impl Draft<'_> {
 
     /// An attempt that may have been accepted.
     fn in_doubt(&self, reason: Reason, random: f64) -> Settlement {
+        if let Some(look) = self.look_first(reason, self.now) {
+            return look;
+        }
         let at = later(self.now, self.policy.backoff.wait(self.attempts, random));
         if self.policy.cannot_repeat() {
             return self.held(Reason::Undecidable);

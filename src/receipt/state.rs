@@ -71,12 +71,15 @@ words! {
         DestinationChanged = "destination_changed",
         /// `held`: the replay window, counted from the first attempt, is over.
         ReplayWindowOver = "replay_window_over",
-        /// `held`: the provider says that it holds another payload under this key.
+        /// `held`: the provider says that it holds another payload under this key. `retryable` where it can be asked
+        /// what became of that.
         OtherPayload = "other_payload",
         /// `held`: a replay was refused, which says nothing about the first attempt.
         ReplayRefused = "replay_refused",
-        /// `held`: looking up failed or could not tell, as often as allowed.
+        /// `held`: looking up failed or could not tell, as often as allowed. `retryable` before that.
         LookupFailed = "lookup_failed",
+        /// `held`: the provider knows nothing of the attempt, but no longer remembers attempts as old as it.
+        LookupRetentionOver = "lookup_retention_over",
         /// `held`: attempts or time ran out while an attempt was still ambiguous.
         OutOfTries = "out_of_tries",
         /// `quarantined`: one key, two fingerprints.
@@ -95,6 +98,10 @@ words! {
         KeyInUse = "key_in_use",
         /// `retryable`: the attempt may have been accepted.
         Ambiguous = "ambiguous",
+        /// `retryable`: the provider knows nothing of the attempt yet; it is asked again.
+        Absent = "absent",
+        /// `retryable`: the provider has said often enough that no attempt was accepted; another one may be made.
+        ConfirmedAbsent = "confirmed_absent",
         /// `retryable`: the claim's lease ended before its outcome was known.
         LeaseEnded = "lease_ended",
         /// `retryable`: claimed, then given back unstarted.

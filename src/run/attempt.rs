@@ -19,7 +19,7 @@ use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
-use crate::receipt::{self, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::receipt::{self, EventKind, Outcome, Reason, RetryAfter, Settlement, State};
 use crate::rehearsal::{self, Step};
 use crate::snapshot::Row;
 
@@ -53,10 +53,10 @@ pub(super) struct Ended {
     pub(super) spent: bool,
 }
 
-/// Granted rows of one part and destination that are sent and settled together.
-struct Chunk<'a> {
-    work: &'a Arc<Work>,
-    destination: &'a Arc<Destination>,
+/// Granted rows of one part and destination that are sent, or looked up, and settled together.
+pub(super) struct Chunk<'a> {
+    pub(super) work: &'a Arc<Work>,
+    pub(super) destination: &'a Arc<Destination>,
     part: u32,
     /// When the first send may start; the others follow at the destination's rate.
     began: Instant,
@@ -79,39 +79,14 @@ pub(super) async fn send_chunk(
     granted: Vec<Granted>,
 ) -> Result<ChunkEnd, RunError> {
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
-    let ledger_is_away = AtomicBool::new(false);
-    let chunk = Chunk { work, destination, part, began: Instant::now(), lease, ledger_is_away };
+    let chunk = Chunk::begin(work, destination, part, lease);
     rehearsal::reach(Step::BeforeRender);
     let rendered = render(work, granted).await?;
     rehearsal::reach(Step::AfterRender);
-    let (rendered, mut ready) = suppression::screen(work, destination, part, rendered).await;
-    let mut sends: FuturesUnordered<_> =
+    let (rendered, ready) = suppression::screen(work, destination, part, rendered).await;
+    let sends: FuturesUnordered<_> =
         (0_u32..).zip(rendered).map(|(place, (granted, message))| chunk.attempt(place, granted, message)).collect();
-    let (mut end, mut failed) = (ChunkEnd::default(), None);
-    let mut flush_at = Instant::now() + FLUSH_INTERVAL;
-    loop {
-        tokio::select! {
-            next = sends.next() => match next {
-                Some(ended) => ready.push(ended),
-                None => break,
-            },
-            () = sleep_until(flush_at) => {
-                let batch = std::mem::take(&mut ready);
-                let mut recording = pin!(chunk.record(batch, &mut end));
-                // The other sends go on meanwhile.
-                let recorded = loop {
-                    tokio::select! {
-                        recorded = &mut recording => break recorded,
-                        Some(ended) = sends.next() => ready.push(ended),
-                    }
-                };
-                failed = failed.or(recorded.err());
-                flush_at = Instant::now() + FLUSH_INTERVAL;
-            }
-        }
-    }
-    failed = failed.or(chunk.record(ready, &mut end).await.err());
-    failed.map_or(Ok(end), Err)
+    chunk.record_all(sends, ready).await
 }
 
 pub(super) type Rendered = Result<Message, String>;
@@ -140,7 +115,49 @@ fn render_one(work: &Work, claim: &Claim, line: &[u8]) -> Rendered {
         .map_err(|error| error.to_string())
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
+    /// A chunk whose claims were asked for together and end with `lease`.
+    pub(super) fn begin(work: &'a Arc<Work>, destination: &'a Arc<Destination>, part: u32, lease: Lease) -> Self {
+        Self { work, destination, part, began: Instant::now(), lease, ledger_is_away: AtomicBool::new(false) }
+    }
+
+    /// Brings everything that was begun to its end and records the ends in batches as they come; `ready` are those
+    /// that are known already.
+    ///
+    /// # Errors
+    /// When the ledger fails; receipts whose end could not be recorded stay claimed until their lease ends.
+    pub(super) async fn record_all(
+        &self,
+        mut begun: FuturesUnordered<impl Future<Output = Ended>>,
+        mut ready: Vec<Ended>,
+    ) -> Result<ChunkEnd, RunError> {
+        let (mut end, mut failed) = (ChunkEnd::default(), None);
+        let mut flush_at = Instant::now() + FLUSH_INTERVAL;
+        loop {
+            tokio::select! {
+                next = begun.next() => match next {
+                    Some(ended) => ready.push(ended),
+                    None => break,
+                },
+                () = sleep_until(flush_at) => {
+                    let batch = std::mem::take(&mut ready);
+                    let mut recording = pin!(self.record(batch, &mut end));
+                    // The others go on meanwhile.
+                    let recorded = loop {
+                        tokio::select! {
+                            recorded = &mut recording => break recorded,
+                            Some(ended) = begun.next() => ready.push(ended),
+                        }
+                    };
+                    failed = failed.or(recorded.err());
+                    flush_at = Instant::now() + FLUSH_INTERVAL;
+                }
+            }
+        }
+        failed = failed.or(self.record(ready, &mut end).await.err());
+        failed.map_or(Ok(end), Err)
+    }
+
     /// Makes one attempt, or finds out that none may be made.
     async fn attempt(&self, place: u32, granted: Granted, message: Rendered) -> Ended {
         let (work, destination) = (self.work, self.destination);
@@ -172,7 +189,21 @@ impl Chunk<'_> {
                 settlement
             }
         };
-        let spent = settlement.attempts > facts.attempts;
+        self.ended(&claim, fingerprint, began_at, settlement)
+    }
+
+    /// The end of a claim whose attempt or look began at `began_at`.
+    pub(super) fn ended(
+        &self,
+        claim: &Claim,
+        fingerprint: Fingerprint,
+        began_at: Timestamp,
+        settlement: Settlement,
+    ) -> Ended {
+        if settlement.ambiguous_since.is_some() && settlement.event != EventKind::GiveBack {
+            self.destination.doubts.note(&claim.key);
+        }
+        let spent = settlement.attempts > claim.grant.attempts;
         let first_attempt_at = claim.grant.first_attempt_at.or(spent.then_some(began_at));
         let request = SettleRequest {
             key: claim.key,
@@ -182,7 +213,7 @@ impl Chunk<'_> {
             claimed_at: claim.grant.claimed_at,
             first_claimed_at: claim.grant.first_claimed_at,
             first_attempt_at,
-            destination: destination.number,
+            destination: self.destination.number,
             settlement,
         };
         Ended { request, spent }
@@ -203,6 +234,11 @@ impl Chunk<'_> {
             && !self.destination.is_paused(self.work.clock.now())
             && claim.lease.covers(self.destination.config.send_timeout);
         may_begin.then_some(turn)
+    }
+
+    /// Whether nothing new may be begun, because the ledger would have to remember it and does not answer.
+    pub(super) fn ledger_is_away(&self) -> bool {
+        self.ledger_is_away.load(Ordering::Relaxed)
     }
 
     /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.
@@ -248,7 +284,10 @@ impl Chunk<'_> {
         };
         let rejected = requests.iter().filter(|request| request.settlement.reason == Some(Reason::Rejected)).count();
         work.brakes.rejections(spent, rejected);
-        if spent > 0 || requests.iter().any(|request| request.settlement.state != State::Retryable) {
+        let moved = |request: &SettleRequest| {
+            request.settlement.state != State::Retryable || request.settlement.event == EventKind::Lookup
+        };
+        if spent > 0 || requests.iter().any(moved) {
             work.progressed();
         }
         self.tell_of_trouble(&requests);
@@ -270,7 +309,7 @@ impl Chunk<'_> {
         Ok(())
     }
 
-    /// One line for a batch, however many attempts of it the destination did not take for now.
+    /// One line for a batch, however many attempts or looks of it came to nothing for now.
     fn tell_of_trouble(&self, requests: &[SettleRequest]) {
         let troubled = |request: &&SettleRequest| {
             let reason = request.settlement.reason;
@@ -282,6 +321,8 @@ impl Chunk<'_> {
                         | Reason::Throttled
                         | Reason::Ambiguous
                         | Reason::Undecidable
+                        | Reason::LookupFailed
+                        | Reason::LookupRetentionOver
                 )
             )
         };
@@ -290,7 +331,17 @@ impl Chunk<'_> {
         let (destination, run) = (&self.destination.config.name, self.work.run_id());
         let (reason, code) =
             (first.settlement.reason.map_or("", Reason::as_str), first.settlement.provider_code.as_deref());
-        tracing::warn!(destination, run, reason, code, "{count} of {attempts} attempts were not accepted");
+        if first.settlement.event == EventKind::Lookup {
+            tracing::warn!(
+                destination,
+                run,
+                reason,
+                code,
+                "{count} of {attempts} looks at the provider decided nothing"
+            );
+        } else {
+            tracing::warn!(destination, run, reason, code, "{count} of {attempts} attempts were not accepted");
+        }
     }
 
     /// Offers outcomes to the ledger until it takes them, at most until the claims end.

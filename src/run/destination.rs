@@ -10,11 +10,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::lookup::Doubts;
 use super::{Clock, Refusal, RunError};
 use crate::config::{Config, DestinationConfig};
 use crate::ledger::{DestinationNumber, Ledger};
 use crate::provider::{self, Provider};
-use crate::receipt::{Policy, Replay};
+use crate::receipt::{Capabilities, Lookup, Policy, Replay};
 
 /// How long a reading of a destination's pause is good for.
 const PAUSE_READING: Duration = Duration::from_secs(1);
@@ -48,6 +49,8 @@ pub(super) struct Destination {
     pub claims: Arc<Semaphore>,
     /// Greatest number of rows claimed at once.
     pub batch: usize,
+    /// What this process has left in doubt here lately.
+    pub doubts: Doubts,
     pause: Mutex<Pause>,
 }
 
@@ -62,17 +65,16 @@ impl Destination {
         let provider = build(config, settings).map_err(|error| Refusal::Configuration(error.to_string()))?;
         let account: [u8; 32] = Sha256::digest(provider.account().as_bytes()).into();
         let number = ledger.destination(&config.name, &account).await?;
-        let claims = most_claims(config, provider.as_ref(), settings.run.max_in_flight);
-        let batch = match provider.capabilities().replay {
-            Replay::Never => claims,
-            Replay::Within(_) | Replay::Always => claims.div_ceil(4),
-        };
+        let capabilities = provider.capabilities();
+        let claims = most_claims(config, &capabilities, settings.run.max_in_flight);
+        let batch = if can_decide(&capabilities) { claims.div_ceil(4) } else { claims };
         Ok(Self {
             provider,
             number,
             sends: Semaphore::new(config.concurrency),
             claims: Arc::new(Semaphore::new(claims)),
             batch: batch.clamp(1, claims),
+            doubts: Doubts::of(capabilities.lookup),
             pause: Mutex::default(),
             config: config.clone(),
         })
@@ -87,6 +89,11 @@ impl Destination {
             backoff: self.config.backoff,
             deadline,
         }
+    }
+
+    /// How the provider can be asked about an attempt.
+    pub(super) fn lookup(&self) -> Option<Lookup> {
+        self.provider.capabilities().lookup
     }
 
     /// Time from a batch's first send to the one in this place.
@@ -110,6 +117,30 @@ impl Destination {
         clock: &Clock,
         stop: &CancellationToken,
     ) -> Result<Admission, RunError> {
+        match self.unpaused(ledger, clock, stop).await? {
+            Admission::Go => {}
+            kept_off => return Ok(kept_off),
+        }
+        let wait = match self.config.rate {
+            None => Duration::ZERO,
+            Some(rate) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
+            }
+        };
+        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
+    }
+
+    /// Waits for the end of a short pause: all that a look has to wait for.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn unpaused(
+        &self,
+        ledger: &dyn Ledger,
+        clock: &Clock,
+        stop: &CancellationToken,
+    ) -> Result<Admission, RunError> {
         while let Some(until) = self.paused_until(ledger).await? {
             let wait = until.duration_since(clock.now());
             if !wait.is_positive() {
@@ -122,14 +153,7 @@ impl Destination {
                 return Ok(Admission::Stopped);
             }
         }
-        let wait = match self.config.rate {
-            None => Duration::ZERO,
-            Some(rate) => {
-                let count = u32::try_from(count).unwrap_or(u32::MAX);
-                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
-            }
-        };
-        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
+        Ok(if stop.is_cancelled() { Admission::Stopped } else { Admission::Go })
     }
 
     /// Pauses the destination for every worker.
@@ -182,16 +206,18 @@ pub fn build(config: &DestinationConfig, settings: &Config) -> Result<Box<dyn Pr
 
 /// A crash leaves in doubt what was claimed and not settled: few where the destination can neither look up nor
 /// replay, and never more than it sends in a third of the lease.
-fn most_claims(config: &DestinationConfig, provider: &dyn Provider, max_in_flight: usize) -> usize {
-    let by_doubt = match provider.capabilities().replay {
-        Replay::Never => config.concurrency.min(max_in_flight),
-        Replay::Within(_) | Replay::Always => max_in_flight,
-    };
+fn most_claims(config: &DestinationConfig, capabilities: &Capabilities, max_in_flight: usize) -> usize {
+    let by_doubt = if can_decide(capabilities) { max_in_flight } else { config.concurrency.min(max_in_flight) };
     let by_rate = config.rate.map_or(usize::MAX, |rate| {
         let third = config.lease.as_millis() / 3;
         usize::try_from(third / rate.interval.as_millis().max(1)).unwrap_or(usize::MAX)
     });
     by_doubt.min(by_rate).max(1)
+}
+
+/// Whether the program finds out by itself what became of an attempt in doubt.
+fn can_decide(capabilities: &Capabilities) -> bool {
+    capabilities.lookup.is_some() || capabilities.replay != Replay::Never
 }
 
 /// Sleeps; `false` when stopped meanwhile.
@@ -229,6 +255,16 @@ impl Destinations {
     /// The destination that receipts refer to by this number.
     pub(super) fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
         self.0.values().find(|destination| destination.number == number).cloned()
+    }
+
+    /// The longest time until a doubtful attempt may be looked up.
+    pub(super) fn longest_settle(&self) -> SignedDuration {
+        self.0
+            .values()
+            .filter_map(|destination| destination.lookup())
+            .map(|lookup| lookup.settle)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The longest lease of all, which part leases take too.

@@ -149,7 +149,10 @@ impl Invocation<'_> {
             progressed_at: Mutex::new(Instant::now()),
             run,
         });
-        let wait = self.wait.unwrap_or_else(|| self.destinations.longest_lease().max(LEAST_WAIT));
+        let wait = self.wait.unwrap_or_else(|| {
+            let in_doubt = self.destinations.longest_lease().saturating_add(self.destinations.longest_settle());
+            in_doubt.max(LEAST_WAIT)
+        });
         let ending = drive(&work, wait).await?;
         if ending.brake != work.run.brake {
             work.ledger.set_brake(work.run.run_number, ending.brake.as_deref()).await?;

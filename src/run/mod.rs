@@ -3,7 +3,8 @@
 //!
 //! One way for every row: a part is taken, its keys and fingerprints are computed, the ledger is looked at, what
 //! may be claimed is claimed in batches, granted rows are rendered, sent and settled. Retries go the same way: a
-//! part with something due is simply taken again.
+//! part with something due is simply taken again. What may have been accepted is looked up first where the provider
+//! can be asked.
 
 mod attempt;
 mod brake;
@@ -11,6 +12,7 @@ mod clock;
 mod destination;
 mod engine;
 mod guards;
+mod lookup;
 mod observe;
 mod part;
 mod progress;

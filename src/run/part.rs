@@ -12,6 +12,7 @@ use super::RunError;
 use super::attempt::{self, Granted};
 use super::destination::{Admission, Destination};
 use super::engine::Work;
+use super::lookup;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
 use crate::ledger::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Lease, PartEnd,
@@ -26,8 +27,8 @@ use crate::snapshot::lines;
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// A row as far as claiming needs it.
-struct KeyedRow {
-    key: ReceiptKey,
+pub(super) struct KeyedRow {
+    pub(super) key: ReceiptKey,
     fingerprint: Fingerprint,
     destination: Option<String>,
     line: Arc<[u8]>,
@@ -37,7 +38,7 @@ struct KeyedRow {
 type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
 
 /// What one pass over a part leaves behind.
-struct Pass {
+pub(super) struct Pass {
     /// The part's and its claims' worker: a number of this pass alone, so that two passes over one part in the same
     /// process are as foreign to each other as two processes are.
     worker: i64,
@@ -66,7 +67,13 @@ impl Pass {
         }
     }
 
-    fn wait_until(&mut self, at: Timestamp) {
+    /// So many more rows need nothing more in this pass.
+    pub(super) fn handled(&mut self, work: &Work, part: u32, rows: usize) {
+        self.handled += rows;
+        work.progress.part(part, self.handled as u64);
+    }
+
+    pub(super) fn wait_until(&mut self, at: Timestamp) {
         self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
     }
 }
@@ -87,7 +94,11 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
             hold_elsewhere(work, part, number, rows, &mut pass).await?;
             continue;
         };
-        claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
+        if purpose == Purpose::Reconcile && destination.lookup().is_some() {
+            lookup::claim_and_look(work, part, &destination, rows, &mut pass).await?;
+        } else {
+            claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
+        }
     }
     wait_for_owners(work, &mut pass).await?;
     let end = match pass.due_at {
@@ -118,7 +129,7 @@ async fn wait_for_owners(work: &Work, pass: &mut Pass) -> Result<(), RunError> {
     Ok(())
 }
 
-fn later(work: &Work, wait: SignedDuration) -> Timestamp {
+pub(super) fn later(work: &Work, wait: SignedDuration) -> Timestamp {
     let now = work.clock.now();
     now.saturating_add(wait).unwrap_or(now)
 }
@@ -376,7 +387,7 @@ async fn claim_and_send(
 }
 
 /// Prolongs our lease of the part once a third of it is over.
-async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
+pub(super) async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
     let lease = work.destinations.longest_lease();
     if pass.renewed_at.elapsed() < lease.unsigned_abs() / 3 {
         return Ok(true);
@@ -385,13 +396,13 @@ async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, Run
     Ok(work.ledger.renew_part(work.run.run_number, part, pass.worker, lease).await?)
 }
 
-fn cut(pass: &mut Pass) -> Result<(), RunError> {
+pub(super) fn cut(pass: &mut Pass) -> Result<(), RunError> {
     pass.cut_short = true;
     Ok(())
 }
 
 /// Asks for one batch of claims; what is not granted is waited for or left to whoever has it.
-async fn claim(
+pub(super) async fn claim(
     work: &Arc<Work>,
     part: u32,
     destination: DestinationNumber,

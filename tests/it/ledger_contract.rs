@@ -1498,6 +1498,156 @@ async fn the_newest_event_tells_all_of_a_receipt_that_is_not_claimed() {
     .await;
 }
 
+// --- Looks at the provider ------------------------------------------------------------------------------------
+
+/// A look that decides nothing yet, at what is in doubt since `since`.
+fn looked(reason: Reason, at: Timestamp, since: Timestamp) -> Settlement {
+    let code = (reason == Reason::LookupFailed).then(|| "503".to_owned());
+    let settlement = Settlement { event: EventKind::Lookup, provider_code: code, ..in_doubt(at, since) };
+    Settlement { reason: Some(reason), ..settlement }
+}
+
+fn confirmed_absent(at: Timestamp) -> Settlement {
+    let settlement = Settlement { event: EventKind::Lookup, provider_code: None, ..retry(at) };
+    Settlement { reason: Some(Reason::ConfirmedAbsent), ..settlement }
+}
+
+impl World<'_> {
+    /// Leaves a first attempt in doubt, to be reconciled at once; answers since when.
+    async fn doubt(&self, number: u64) -> Timestamp {
+        let now = self.ledger.now().await.unwrap();
+        self.bring(number, in_doubt(now, now)).await;
+        now
+    }
+
+    async fn look_and_record(&self, number: u64, settlement: Settlement) -> SettleAnswer {
+        let grant = granted(self.reconcile(number).await);
+        self.settle(number, &grant, settlement).await
+    }
+
+    async fn looks(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<(u32, u32)> {
+        let keys: Vec<ReceiptKey> = numbers.into_iter().map(key).collect();
+        let looks = self.ledger.looks(week(), &keys).await.unwrap();
+        looks.iter().map(|looks| (looks.misses, looks.failures)).collect()
+    }
+}
+
+#[tokio::test]
+async fn looks_are_counted_for_each_key_since_its_newest_attempt() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        let later = world.later(HOUR).await;
+        let since = world.doubt(1).await;
+        world.doubt(2).await;
+        world.bring(3, sent("r")).await;
+        let reasons =
+            [Reason::Absent, Reason::LookupFailed, Reason::Absent, Reason::LookupFailed, Reason::LookupFailed];
+        for reason in reasons {
+            world.look_and_record(1, looked(reason, since, since)).await;
+        }
+        world.look_and_record(2, looked(Reason::LookupFailed, since, since)).await;
+        assert_eq!(world.looks([3, 2, 1, 9]).await, [(0, 0), (0, 1), (2, 2), (0, 0)], "in the order asked for");
+        // A look that was given back and another content change nothing; a lease that ends begins anew.
+        let grant = granted(world.reconcile(1).await);
+        world.settle(1, &grant, Settlement { ambiguous_since: Some(since), attempts: 1, ..given_back(since) }).await;
+        world.conflict(1).await;
+        assert_eq!(world.looks([1]).await, [(2, 2)]);
+        let grant = granted(world.reconcile(1).await);
+        let ended = [world.end(1, &grant, lease_end(since, since))];
+        assert_eq!(later.ledger.end_leases(world.run.run_number, week(), &ended).await.unwrap(), 1);
+        assert_eq!(world.looks([1]).await, [(0, 0)]);
+        world.look_and_record(1, looked(Reason::Absent, since, since)).await;
+        assert_eq!(world.looks([1]).await, [(1, 0)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_look_finds_is_recorded_as_one_and_the_doubt_ends_only_when_it_is_decided() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        let since = world.doubt(1).await;
+        let elsewhere = world.ledger.destination("other", &[2; 32]).await.unwrap();
+        let grant = granted(world.reconcile(1).await);
+        let absent =
+            SettleRequest { destination: elsewhere, ..world.end(1, &grant, looked(Reason::Absent, since, since)) };
+        world.ledger.settle(world.run.run_number, week(), &[absent]).await.unwrap();
+        let found = world.ledger.look(week(), &[key(1)]).await.unwrap().remove(0).unwrap();
+        assert_eq!((found.standing.ambiguous_since, found.destination), (Some(since), world.destination));
+        let grant = granted(world.reconcile(1).await);
+        let found = Settlement { event: EventKind::Lookup, reconciled: true, provider_code: None, ..sent("r-1") };
+        assert_eq!(world.settle(1, &grant, found.clone()).await, SettleAnswer::Recorded(State::Sent));
+        assert_eq!(world.settle(1, &grant, found).await, SettleAnswer::Recorded(State::Sent), "said again");
+        assert_eq!(world.kinds(1).await, [EventKind::Settle, EventKind::Lookup, EventKind::Lookup]);
+        let record = world.ledger.receipt(&key(1)).await.unwrap().unwrap();
+        assert_eq!((record.attempts, record.provider_reference.as_deref()), (1, Some("r-1")));
+        assert_eq!(record.standing.ambiguous_since, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_and_in_conflict_is_looked_up_first_and_quarantined_after() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        for number in [1, 2, 3] {
+            let since = world.doubt(number).await;
+            world.conflict(number).await;
+            assert_eq!(world.state(number).await, State::Retryable, "the doubt goes first");
+            let kept = world.look_and_record(number, looked(Reason::Absent, since, since)).await;
+            assert_eq!(kept, SettleAnswer::Recorded(State::Retryable));
+            assert_eq!(world.looks([number]).await, [(1, 0)], "the conflict hides no look");
+        }
+        let now = world.ledger.now().await.unwrap();
+        let absent = world.look_and_record(1, confirmed_absent(now)).await;
+        assert_eq!(absent, SettleAnswer::Recorded(State::Quarantined));
+        let found = Settlement { event: EventKind::Lookup, reconciled: true, ..sent("r-2") };
+        assert_eq!(world.look_and_record(2, found).await, SettleAnswer::Recorded(State::Sent));
+        let held = Settlement { event: EventKind::Lookup, reason: Some(Reason::LookupFailed), ..held(now) };
+        assert_eq!(world.look_and_record(3, held).await, SettleAnswer::Recorded(State::Held));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_a_confirmed_absence_a_claim_is_an_ordinary_one_under_the_same_key() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        let since = world.doubt(1).await;
+        let early = ClaimAnswer::Refused(Verdict::Ambiguous);
+        assert_eq!(world.claim(1).await, early);
+        world.look_and_record(1, confirmed_absent(since)).await;
+        let grant = world.granted(1).await;
+        assert_eq!((grant.ambiguous_since, grant.attempts, grant.grant_number), (None, 1, 3));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_look_whose_grant_was_overtaken_is_only_an_event_unless_it_has_found_the_message() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        let later = world.later(HOUR).await;
+        for (number, found) in [(1, false), (2, true)] {
+            let since = world.doubt(number).await;
+            let overtaken = granted(world.reconcile(number).await);
+            let ended = [world.end(number, &overtaken, lease_end(since, since))];
+            later.ledger.end_leases(world.run.run_number, week(), &ended).await.unwrap();
+            let settlement = match found {
+                true => Settlement { event: EventKind::Lookup, reconciled: true, ..sent("r") },
+                false => confirmed_absent(since),
+            };
+            let answer = world.settle(number, &overtaken, settlement).await;
+            let state = if found { State::Sent } else { State::Retryable };
+            assert_eq!(answer == SettleAnswer::Recorded(State::Sent), found, "{answer:?}");
+            let standing = world.ledger.look(week(), &[key(number)]).await.unwrap().remove(0).unwrap().standing;
+            assert_eq!((standing.state, standing.ambiguous_since.is_some()), (state, !found));
+            assert_eq!(world.kinds(number).await.last(), Some(&EventKind::LateSettle));
+        }
+    })
+    .await;
+}
+
 // --- PostgreSQL -----------------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -1561,6 +1711,7 @@ async fn a_batch_probes_the_index_once_a_key_on_a_table_that_was_never_analysed(
             .map(|(number, answer)| world.end(number, &granted(answer), sent("r")))
             .collect();
         world.ledger.settle(world.run.run_number, week(), &ends).await.unwrap();
+        world.ledger.looks(week(), &keys).await.unwrap();
     }
     drop(world);
     // A connection reports what it has read when it ends.
@@ -1571,10 +1722,14 @@ async fn a_batch_probes_the_index_once_a_key_on_a_table_that_was_never_analysed(
     {
         tokio::task::yield_now().await;
     }
-    let scanned = fresh.value("SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'receipts'").await;
-    assert_eq!(scanned, "0");
-    let read = fresh.value("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'receipts_pkey'").await;
-    assert!(read.parse::<u64>().unwrap() < ROWS * 4, "{read} index entries for {ROWS} rows");
+    for table in ["receipts", "receipt_events"] {
+        let scanned =
+            fresh.value(&format!("SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = '{table}'")).await;
+        assert_eq!(scanned, "0", "{table}");
+        let entries = format!("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = '{table}_pkey'");
+        let read = fresh.value(&entries).await;
+        assert!(read.parse::<u64>().unwrap() < ROWS * 4, "{read} index entries of {table} for {ROWS} rows");
+    }
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ mod world;
 
 use std::collections::{BTreeSet, HashMap};
 
-use counterfoil::receipt::OnAmbiguous;
+use counterfoil::receipt::{LOOKS_THAT_FAIL, OnAmbiguous};
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
-use properties::{ACCEPTED_ONCE, ACCEPTED_TWICE, DOUBT_REMEMBERED, UNSENT_IS_CERTAIN};
+use properties::{ACCEPTED_ONCE, ACCEPTED_TWICE, DOUBT_REMEMBERED, HELD, UNSENT_IS_CERTAIN};
 use provider::Kind;
 use world::{Action, Guard, State, World};
 
@@ -46,6 +46,12 @@ fn assert_needed(world: World, guard: Guard, property: &'static str) {
     assert!(path.into_actions().len() > 1, "without {guard:?} even the first state is broken");
 }
 
+/// Explores until an order of events is found that shows `possibility`.
+fn assert_possible(world: World, possibility: &'static str) {
+    let finish = HasDiscoveries::AnyOf(BTreeSet::from([possibility]));
+    world.checker().finish_when(finish).spawn_bfs().join().assert_any_discovery(possibility);
+}
+
 #[test]
 fn where_the_provider_replays_for_ever_a_key_is_accepted_once() {
     explore(hold(Kind::ReplaysAlways));
@@ -62,6 +68,32 @@ fn where_the_provider_knows_no_keys_what_is_in_doubt_is_held_and_a_key_is_accept
 }
 
 #[test]
+fn where_the_provider_only_looks_up_a_key_is_accepted_once_if_every_request_arrives_and_shows_in_time() {
+    explore(hold(Kind::LooksUp));
+}
+
+#[test]
+fn where_the_provider_demands_two_misses_a_key_is_accepted_once() {
+    explore(World { free_ends: 0, ..hold(Kind::LooksUpTwice) });
+}
+
+#[test]
+fn where_the_provider_looks_up_and_replays_a_key_is_accepted_once_however_late_its_bytes_come() {
+    explore(World { bytes_may_be_late: true, free_ends: 0, ..hold(Kind::LooksUpAndReplays) });
+}
+
+#[test]
+fn where_the_provider_only_looks_up_what_arrives_or_shows_later_than_that_may_be_a_second_message() {
+    assert_possible(World { bytes_may_be_late: true, ..hold(Kind::LooksUp) }, ACCEPTED_TWICE);
+}
+
+#[test]
+fn where_no_look_can_tell_a_receipt_is_held() {
+    let unknown_looks = u8::try_from(LOOKS_THAT_FAIL).unwrap();
+    assert_possible(World { unknown_looks, free_ends: 0, ..hold(Kind::LooksUp) }, HELD);
+}
+
+#[test]
 fn whoever_chooses_to_resend_may_have_two_accepted() {
     explore(resend(Kind::KnowsNoKeys));
 }
@@ -74,14 +106,14 @@ fn the_choice_to_resend_changes_nothing_where_the_provider_replays() {
 #[test]
 fn bytes_that_come_after_the_replay_window_may_be_accepted_twice() {
     let world = World { bytes_may_be_late: true, ..hold(Kind::ReplaysForAWhile) };
-    let finish = HasDiscoveries::AnyOf(BTreeSet::from([ACCEPTED_TWICE]));
-    world.checker().finish_when(finish).spawn_bfs().join().assert_any_discovery(ACCEPTED_TWICE);
+    assert_possible(world, ACCEPTED_TWICE);
 }
 
 #[test]
 fn another_content_under_the_key_is_never_sent_and_changes_no_promise() {
     explore(World { other_content: true, ..hold(Kind::ReplaysAlways) });
     explore(World { other_content: true, ..hold(Kind::KnowsNoKeys) });
+    explore(World { other_content: true, free_ends: 0, unknown_looks: 0, ..hold(Kind::LooksUp) });
 }
 
 #[test]
@@ -122,6 +154,26 @@ fn if_the_window_were_only_asked_when_a_replay_is_planned_a_late_one_would_be_a_
 fn a_provider_that_does_not_replay_as_it_says_accepts_twice() {
     assert_needed(hold(Kind::ReplaysAlways), Guard::ProviderReplays, ACCEPTED_ONCE);
     assert_needed(hold(Kind::ReplaysForAWhile), Guard::ProviderReplays, ACCEPTED_ONCE);
+}
+
+#[test]
+fn if_a_look_did_not_wait_for_the_settle_time_what_does_not_show_yet_would_be_sent_again() {
+    assert_needed(hold(Kind::LooksUp), Guard::LooksWaitToSettle, ACCEPTED_ONCE);
+}
+
+#[test]
+fn if_one_miss_were_enough_where_the_provider_demands_two_a_stale_one_would_be_believed() {
+    assert_needed(hold(Kind::LooksUpTwice), Guard::EveryMissIsDemanded, ACCEPTED_ONCE);
+}
+
+#[test]
+fn if_a_look_that_cannot_tell_were_an_absence_an_outage_would_send_twice() {
+    assert_needed(hold(Kind::LooksUp), Guard::UnknownIsNotAbsent, ACCEPTED_ONCE);
+}
+
+#[test]
+fn if_a_doubt_were_sent_again_without_a_look_it_would_be_a_second_message() {
+    assert_needed(hold(Kind::LooksUp), Guard::LooksComeFirst, ACCEPTED_ONCE);
 }
 
 /// Every reachable state, and from which of them one worker alone, with time, brings the receipt to an end.
@@ -166,9 +218,10 @@ impl Graph {
 #[test]
 fn every_receipt_ends_whatever_the_other_worker_does() {
     let worlds = [Kind::ReplaysAlways, Kind::ReplaysForAWhile, Kind::KnowsNoKeys].map(hold);
-    for world in worlds.into_iter().chain([resend(Kind::KnowsNoKeys)]) {
-        // Throttles and give-backs end nothing; where a window triples the states, they are left out.
-        let free_ends = u8::from(world.provider != Kind::ReplaysForAWhile);
+    let others = [resend(Kind::KnowsNoKeys), hold(Kind::LooksUp)];
+    for world in worlds.into_iter().chain(others) {
+        // Throttles and give-backs end nothing; where arrivals multiply the states, they are left out.
+        let free_ends = u8::from(!world.provider.arrival_matters());
         let world = World { workers_differ: true, free_ends, ..world };
         let graph =
             Graph::of(&world, |action| matches!(action, Action::TimePasses | Action::LeaseEnds | Action::By(0, _)));

@@ -7,6 +7,7 @@ mod counts;
 mod crashes;
 mod faults;
 mod guards;
+mod lookups;
 mod over_http;
 mod place;
 mod whole;

@@ -22,9 +22,11 @@ use super::{
     StandingPins, StandingSuppression, Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
+use crate::receipt::Looks;
 
 mod claims;
 mod conflicts;
+mod looks;
 mod pace;
 mod parts;
 mod pins;
@@ -229,6 +231,10 @@ impl Ledger for PostgresLedger {
 
     async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>> {
         tried!("look", claims::look(self, week, keys))
+    }
+
+    async fn looks(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Looks>> {
+        tried!("looks", looks::looks(self, week, keys))
     }
 
     async fn claim(&self, batch: &ClaimBatch<'_>) -> Result<Vec<ClaimAnswer>> {

@@ -24,9 +24,11 @@ use super::{
     StandingPins, StandingSuppression, Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
+use crate::receipt::Looks;
 
 mod claims;
 mod conflicts;
+mod looks;
 mod pace;
 mod parts;
 mod pins;
@@ -253,6 +255,10 @@ impl Ledger for SqliteLedger {
 
     async fn look(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Option<Found>>> {
         tried!("look", claims::look(self, week, keys))
+    }
+
+    async fn looks(&self, week: IsoWeek, keys: &[ReceiptKey]) -> Result<Vec<Looks>> {
+        tried!("looks", looks::looks(self, week, keys))
     }
 
     async fn claim(&self, batch: &ClaimBatch<'_>) -> Result<Vec<ClaimAnswer>> {

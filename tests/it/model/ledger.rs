@@ -3,7 +3,7 @@
 
 use counterfoil::identity::Fingerprint;
 use counterfoil::ledger::Purpose;
-use counterfoil::receipt::{Attempt, EventKind, Settlement, Standing, State};
+use counterfoil::receipt::{Attempt, EventKind, Looks, Reason, Settlement, Standing, State};
 
 use super::world::{Guard, Tick, instant, tick};
 
@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) in_conflict: bool,
     pub(super) reference: Option<u8>,
     pub(super) late_reference: Option<u8>,
+    /// What the events say about looks so far: misses, and failures in a row.
+    looks: (u32, u32),
 }
 
 /// What a grant tells its worker.
@@ -51,8 +53,9 @@ pub(super) struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct End {
     pub(super) grant_number: u8,
-    event: EventKind,
+    pub(super) event: EventKind,
     state: State,
+    reason: Option<Reason>,
     attempts: u32,
     first_attempt_at: Option<Tick>,
     next_attempt_at: Option<Tick>,
@@ -83,6 +86,8 @@ impl Grant {
             grant_number: self.grant_number,
             event: settlement.event,
             state: settlement.state,
+            // Only what a look has said counts later.
+            reason: settlement.reason.filter(|_| settlement.event == EventKind::Lookup),
             attempts: settlement.attempts,
             first_attempt_at: self.first_attempt_at.or(spent),
             next_attempt_at: settlement.next_attempt_at.map(tick),
@@ -92,7 +97,32 @@ impl Grant {
     }
 }
 
+impl End {
+    /// What a settle under an older grant can still change: nothing but the events, unless it proves acceptance.
+    pub(super) fn forget_what_comes_too_late(&mut self) {
+        if self.state != State::Sent {
+            *self = Self {
+                event: EventKind::Settle,
+                reason: None,
+                attempts: 0,
+                first_attempt_at: None,
+                next_attempt_at: None,
+                ambiguous_since: None,
+                ..self.clone()
+            };
+        }
+    }
+}
+
 impl Row {
+    /// What is due is due, since whenever; and only where a window ends does it matter when the first attempt was.
+    pub(super) fn forget_the_past(&mut self, now: Tick, window_ends: bool) {
+        self.next_attempt_at = self.next_attempt_at.map(|at| if at <= now { 0 } else { at });
+        if !window_ends {
+            self.first_attempt_at = self.first_attempt_at.map(|_| 0);
+        }
+    }
+
     /// What `receipt::verdict` needs.
     pub(super) fn standing(&self, now: Tick) -> Standing {
         Standing {
@@ -102,6 +132,16 @@ impl Row {
             next_attempt_at: self.next_attempt_at.map(instant),
             ambiguous_since: self.ambiguous_since.map(instant),
         }
+    }
+
+    /// The verb `looks`: what the looks since the newest attempt have said.
+    pub(super) fn looks(&self) -> Looks {
+        Looks { misses: self.looks.0, failures: self.looks.1 }
+    }
+
+    fn looks_after(&self, kind: EventKind, reason: Option<Reason>) -> (u32, u32) {
+        let looks = self.looks().after(kind, reason);
+        (looks.misses, looks.failures)
     }
 
     /// The grant that the row is under.
@@ -129,6 +169,7 @@ impl Row {
                 in_conflict: false,
                 reference: None,
                 late_reference: None,
+                looks: (0, 0),
             });
         };
         let due = found.state == State::Retryable && found.next_attempt_at.is_some_and(|at| at <= now);
@@ -153,7 +194,7 @@ impl Row {
         } else if end.state == State::Sent {
             self.accepted_late(end)
         } else {
-            self.clone()
+            Self { looks: self.looks_after(EventKind::LateSettle, end.reason), ..self.clone() }
         }
     }
 
@@ -172,6 +213,7 @@ impl Row {
             next_attempt_at: end.next_attempt_at.filter(|_| !sent && !conflict),
             ambiguous_since: end.ambiguous_since.filter(|_| !sent),
             reference: end.reference.or(self.late_reference).or(self.reference),
+            looks: self.looks_after(end.event, end.reason),
             ..self.clone()
         }
     }

@@ -1,16 +1,19 @@
 //! One receipt key, its two workers, the provider and time: every state and every step between states.
 
+use std::collections::BTreeSet;
+
 use counterfoil::ledger::Purpose;
 use counterfoil::receipt::backoff::Backoff;
 use counterfoil::receipt::{
-    self, EventKind, OnAmbiguous, Outcome, Policy, RetryAfter, Settlement, State as ReceiptState, Verdict,
+    self, Attempt, EventKind, OnAmbiguous, Outcome, Policy, RetryAfter, Settlement, Sighting, State as ReceiptState,
+    Verdict,
 };
 use jiff::{SignedDuration, Timestamp};
 use stateright::{Model, Property};
 
 use super::ledger::{End, Grant, Row, other_content, our_content};
 use super::properties;
-use super::provider::{Account, Kind, MARGIN};
+use super::provider::{Account, Kind};
 
 /// A step of time; the one after the deadline stands for all that follow.
 pub(super) type Tick = i8;
@@ -42,6 +45,14 @@ pub(super) enum Guard {
     AskedWhenItBegins,
     /// The provider does what it says about repeated keys.
     ProviderReplays,
+    /// A look begins a settle time after the attempt has ended.
+    LooksWaitToSettle,
+    /// An absence counts as often as the provider demands.
+    EveryMissIsDemanded,
+    /// A look that cannot tell says nothing.
+    UnknownIsNotAbsent,
+    /// What is in doubt is looked up before it is sent again.
+    LooksComeFirst,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +63,8 @@ pub(super) struct World {
     pub(super) bytes_may_be_late: bool,
     /// Ends of a claim that spend no attempt. With the attempts they bound the grants: three.
     pub(super) free_ends: u8,
+    /// Looks that cannot tell.
+    pub(super) unknown_looks: u8,
     /// Somebody presents another content under the key, once.
     pub(super) other_content: bool,
     /// Which worker is which matters. Where it does not, half of the states are the other half mirrored.
@@ -81,8 +94,9 @@ pub(super) struct State {
     /// A message that its worker gave up on and that may still arrive, with when its last check was.
     pub(super) under_way: Option<Tick>,
     free_ends: u8,
+    unknown_looks: u8,
     other_content_seen: bool,
-    /// The oldest doubt that the ledger ever recorded.
+    /// The oldest doubt that the ledger recorded and no look has ended.
     pub(super) doubt: Option<Tick>,
 }
 
@@ -102,6 +116,8 @@ pub(super) enum Step {
     GiveBack,
     Check,
     Write(Answer),
+    /// Asks the provider about a doubtful attempt.
+    Ask(Heard),
     /// The ledger records the end.
     Settle,
     /// The ledger records the end and its answer is lost: the worker settles again.
@@ -122,7 +138,18 @@ pub(super) enum Answer {
     Rejected,
 }
 
-const STEPS: [Step; 14] = [
+/// What a look hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// What the provider shows by now.
+    WhatShows,
+    /// Nothing, although it should show by now.
+    AStaleMiss,
+    /// Neither.
+    Unknown,
+}
+
+const STEPS: [Step; 17] = [
     Step::Look,
     Step::Claim,
     Step::GiveBack,
@@ -135,6 +162,9 @@ const STEPS: [Step; 14] = [
     Step::Write(Answer::Throttled),
     Step::Write(Answer::Unavailable),
     Step::Write(Answer::Rejected),
+    Step::Ask(Heard::WhatShows),
+    Step::Ask(Heard::AStaleMiss),
+    Step::Ask(Heard::Unknown),
     Step::Settle,
     Step::SettleUnheard,
 ];
@@ -146,6 +176,7 @@ impl World {
             on_ambiguous,
             bytes_may_be_late: false,
             free_ends: 1,
+            unknown_looks: 1,
             other_content: false,
             workers_differ: false,
             broken: Vec::new(),
@@ -161,8 +192,17 @@ impl World {
     }
 
     fn policy(&self) -> Policy {
+        let mut capabilities = self.provider.capabilities();
+        if let Some(lookup) = capabilities.lookup.as_mut() {
+            if self.lacks(Guard::LooksWaitToSettle) {
+                lookup.settle = SignedDuration::ZERO;
+            }
+            if self.lacks(Guard::EveryMissIsDemanded) {
+                lookup.misses = 1;
+            }
+        }
         Policy {
-            capabilities: self.provider.capabilities(),
+            capabilities,
             on_ambiguous: self.on_ambiguous,
             max_attempts: MAX_ATTEMPTS,
             // No wait at all allows every wait: time may pass before the next look.
@@ -171,9 +211,19 @@ impl World {
         }
     }
 
-    /// Whether bytes whose last check was at `checked_at` can still arrive. Only where a window ends does it matter.
+    /// Whether bytes whose last check was at `checked_at` can still arrive.
     fn may_arrive(&self, checked_at: Tick, now: Tick) -> bool {
-        self.provider != Kind::ReplaysForAWhile || self.bytes_may_be_late || now - checked_at <= MARGIN
+        !self.provider.arrival_matters() || self.bytes_may_be_late || now - checked_at <= self.provider.arrives_within()
+    }
+
+    /// Whether an attempt that begins now would still reach the provider inside the lease, which ends no sooner.
+    fn lease_covers(&self, granted_at: Tick, now: Tick) -> bool {
+        !self.provider.looks_up() || now == granted_at
+    }
+
+    /// Whether a grant for a doubtful attempt allows a look and nothing else.
+    fn is_look(&self, attempt: &Attempt) -> bool {
+        self.provider.looks_up() && attempt.ambiguous_since.is_some() && !self.lacks(Guard::LooksComeFirst)
     }
 
     fn look(&self, state: &State) -> Option<Worker> {
@@ -195,7 +245,7 @@ impl World {
             end = receipt::settlement(&grant.attempt(began_at), &outcome, &self.policy(), instant(now), 0.0);
             end.event = EventKind::LeaseEnd;
         }
-        Some(Worker::Ending(grant.end(end, began_at)))
+        Some(Worker::Ending(grant.end(self.within_time(end), began_at)))
     }
 
     fn claim(&self, state: &mut State, purpose: Purpose) -> Worker {
@@ -213,16 +263,18 @@ impl World {
     /// The last act before the bytes.
     fn check(&self, state: &State, grant: &Grant) -> Option<Worker> {
         let attempt = grant.attempt(state.now);
-        let barred = if self.lacks(Guard::AskedWhenItBegins) && state.now <= self.provider.deadline() {
-            None
-        } else {
-            receipt::barred(&attempt, &self.policy())
-        };
-        if let Some(settlement) = barred {
+        if self.is_look(&attempt) {
+            return None;
+        }
+        let unasked = self.lacks(Guard::LooksComeFirst)
+            || (self.lacks(Guard::AskedWhenItBegins) && state.now <= self.provider.deadline());
+        if let Some(settlement) = receipt::barred(&attempt, &self.policy()).filter(|_| !unasked) {
             return Some(Worker::Ending(grant.end(settlement, state.now)));
         }
         let row = state.row.as_ref()?;
-        let live = row.grant_number == grant.grant_number && row.lease.is_some_and(|lease| lease.live);
+        let covered = |granted_at| self.lease_covers(granted_at, state.now);
+        let live = row.grant_number == grant.grant_number
+            && row.lease.is_some_and(|lease| lease.live && covered(lease.granted_at));
         live.then(|| Worker::Checked(grant.clone(), state.now))
     }
 
@@ -239,8 +291,8 @@ impl World {
                 }
             }
             Answer::StillUnderWay if state.under_way.is_none() => {
-                // When it was checked matters only where a window ends.
-                state.under_way = Some(if self.provider == Kind::ReplaysForAWhile { checked_at } else { 0 });
+                // When it was checked matters only where it matters when the bytes arrive.
+                state.under_way = Some(if self.provider.arrival_matters() { checked_at } else { 0 });
                 Outcome::Ambiguous { code: code() }
             }
             Answer::NeverArrived => Outcome::Ambiguous { code: code() },
@@ -257,13 +309,75 @@ impl World {
         Some(self.ending(grant, checked_at, &outcome, state.now))
     }
 
+    /// A look under a live claim of what is in doubt.
+    fn ask(&self, state: &mut State, grant: &Grant, heard: Heard) -> Option<Worker> {
+        let attempt = grant.attempt(state.now);
+        let row = state.row.as_ref()?;
+        let live = row.grant_number == grant.grant_number && row.lease.is_some_and(|lease| lease.live);
+        if !self.is_look(&attempt) || !live {
+            return None;
+        }
+        let looks = row.looks();
+        let sighting = match heard {
+            Heard::WhatShows if state.account.shows(state.now) => Sighting::Found { reference: "1".to_owned() },
+            Heard::WhatShows => Sighting::Absent,
+            Heard::AStaleMiss if state.account.shows(state.now) => {
+                state.account.misses_left = state.account.misses_left.checked_sub(1)?;
+                Sighting::Absent
+            }
+            Heard::AStaleMiss => return None,
+            Heard::Unknown => {
+                state.unknown_looks = state.unknown_looks.checked_sub(1)?;
+                if self.lacks(Guard::UnknownIsNotAbsent) {
+                    Sighting::Absent
+                } else {
+                    Sighting::Unknown { code: "x".to_owned() }
+                }
+            }
+        };
+        let settlement = receipt::looked(&attempt, looks, &sighting, &self.policy(), instant(state.now), 0.0);
+        Some(Worker::Ending(grant.end(self.within_time(settlement), state.now)))
+    }
+
+    /// At the end of time everything shows: nobody needs to wait for it.
+    fn within_time(&self, settlement: Settlement) -> Settlement {
+        let last = instant(self.provider.end_of_time());
+        let next_attempt_at = settlement.next_attempt_at.map(|at| at.min(last));
+        Settlement { next_attempt_at, ..settlement }
+    }
+
     fn ending(&self, grant: &Grant, began_at: Tick, outcome: &Outcome, now: Tick) -> Worker {
         let attempt = grant.attempt(began_at);
         let mut settlement = receipt::settlement(&attempt, outcome, &self.policy(), instant(now), 0.0);
         if self.lacks(Guard::DoubtOutlivesRefusals) && matches!(outcome, Outcome::Throttled { .. }) {
             settlement = Settlement { ambiguous_since: None, ..settlement };
         }
-        Worker::Ending(grant.end(settlement, began_at))
+        Worker::Ending(grant.end(self.within_time(settlement), began_at))
+    }
+
+    /// States that differ only in what can change nothing any more are one: looks and the ends of their leases would
+    /// otherwise make more and more.
+    fn forget_the_past(&self, state: &mut State) {
+        let now = state.now;
+        state.account.forget_the_past(now);
+        state.under_way = state.under_way.filter(|at| self.may_arrive(*at, now));
+        let Some(row) = state.row.as_mut() else { return };
+        row.forget_the_past(now, self.provider == Kind::ReplaysForAWhile);
+        for worker in &mut state.workers {
+            if let Worker::Ending(end) = worker
+                && end.grant_number < row.grant_number
+                && !self.broken.contains(&Guard::SettlesAreFenced)
+            {
+                end.forget_what_comes_too_late();
+            }
+        }
+        // Of grant numbers, only the order matters.
+        let mut numbers: Vec<&mut u8> = vec![&mut row.grant_number];
+        numbers.extend(state.workers.iter_mut().filter_map(Worker::grant_number));
+        let known: BTreeSet<u8> = numbers.iter().map(|number| **number).collect();
+        for number in numbers {
+            *number = (1..).zip(&known).find(|(_, old)| **old == *number).map_or(0, |(rank, _)| rank);
+        }
     }
 
     /// The state after a worker's step; `None` where the step is not possible.
@@ -279,15 +393,31 @@ impl World {
                 self.ending(grant, state.now, &Outcome::NotStarted, state.now)
             }
             (Worker::Granted(grant), Step::Check) => self.check(&state, grant)?,
+            (Worker::Granted(grant), Step::Ask(heard)) => self.ask(&mut state, grant, heard)?,
             (Worker::Checked(grant, at), Step::Write(answer)) => self.write(&mut state, grant, *at, answer)?,
             (Worker::Ending(end), Step::Settle | Step::SettleUnheard) => {
+                let in_doubt = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.ambiguous_since.is_some());
                 state.row = state.row.as_ref().map(|row| row.settled(end, &self.broken));
+                if end.event == EventKind::Lookup && in_doubt(&last.row) && !in_doubt(&state.row) {
+                    // Accepted, or certainly absent.
+                    state.doubt = None;
+                }
                 if step == Step::Settle { Worker::Idle } else { last.workers[index].clone() }
             }
             _ => return None,
         };
         state.workers[index] = worker;
         Some(state)
+    }
+}
+
+impl Worker {
+    fn grant_number(&mut self) -> Option<&mut u8> {
+        match self {
+            Self::Granted(grant) | Self::Checked(grant, _) => Some(&mut grant.grant_number),
+            Self::Ending(end) => Some(&mut end.grant_number),
+            Self::Idle | Self::Looked(_) => None,
+        }
     }
 }
 
@@ -300,9 +430,10 @@ impl Model for World {
             now: 0,
             row: None,
             workers: [Worker::Idle, Worker::Idle],
-            account: Account::default(),
+            account: Account::of(self.provider),
             under_way: None,
             free_ends: self.free_ends,
+            unknown_looks: if self.provider.looks_up() { self.unknown_looks } else { 0 },
             other_content_seen: !self.other_content,
             doubt: None,
         }]
@@ -323,9 +454,17 @@ impl Model for World {
         };
         match action {
             Action::By(..) => {}
-            Action::TimePasses => state.now = Some(last.now + 1).filter(|now| *now <= self.provider.deadline() + 1)?,
+            Action::TimePasses => state.now = Some(last.now + 1).filter(|now| *now <= self.provider.end_of_time())?,
             Action::LeaseEnds => {
+                let now = last.now;
                 let lease = state.row.as_mut()?.lease.as_mut().filter(|lease| lease.live)?;
+                // Where it matters when bytes arrive, a lease is longer than they may take.
+                let over = !self.provider.looks_up()
+                    || now >= lease.granted_at + self.provider.arrives_within().max(1)
+                    || now == self.provider.end_of_time();
+                if !over {
+                    return None;
+                }
                 lease.live = false;
             }
             Action::LateArrival => {
@@ -345,11 +484,12 @@ impl Model for World {
             // An arrival that changes nothing.
             state.under_way = None;
         }
+        self.forget_the_past(&mut state);
         if !self.workers_differ {
             state.workers.sort();
         }
         let recorded = state.row.as_ref().and_then(|row| row.ambiguous_since);
-        state.doubt = last.doubt.or(recorded);
+        state.doubt = state.doubt.or(recorded);
         Some(state)
     }
 
