@@ -17,14 +17,17 @@ use super::engine::Work;
 use super::suppression;
 use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
-use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
+use crate::ledger::{Claim, Lease, LedgerError, OpenBreaker, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
-use crate::receipt::{self, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::receipt::{self, Attempt, Outcome, Policy, Reason, RetryAfter, Settlement, State};
 use crate::rehearsal::{self, Step};
 use crate::snapshot::Row;
 
 /// No outcome waits longer than this to be recorded.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How late a send may come and still count as taken from the rate when it was reserved.
+const RATE_LAPSES: Duration = Duration::from_secs(1);
 
 /// Time between two offers of the same outcomes to a ledger that is out of reach.
 const SETTLE_AGAIN: Duration = Duration::from_secs(1);
@@ -37,6 +40,22 @@ pub(super) struct Granted {
     pub fingerprint: Fingerprint,
     /// The sealed line.
     pub line: Arc<[u8]>,
+}
+
+/// When and as what the sends of a chunk begin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// When the first of them may start; the others follow at the destination's rate.
+    pub at: Instant,
+    /// The open breaker that they probe.
+    pub probe: Option<OpenBreaker>,
+}
+
+impl Start {
+    /// As from now, by a destination that is trusted.
+    pub(super) fn now() -> Self {
+        Self { at: Instant::now(), probe: None }
+    }
 }
 
 /// What became of a chunk of granted rows.
@@ -58,8 +77,7 @@ struct Chunk<'a> {
     work: &'a Arc<Work>,
     destination: &'a Arc<Destination>,
     part: u32,
-    /// When the first send may start; the others follow at the destination's rate.
-    began: Instant,
+    start: Start,
     /// When the claims end on our own clock; they were asked for together.
     lease: Lease,
     /// The ledger does not take outcomes at the moment: nothing more is begun that it would have to remember.
@@ -77,10 +95,11 @@ pub(super) async fn send_chunk(
     destination: &Arc<Destination>,
     part: u32,
     granted: Vec<Granted>,
+    start: Start,
 ) -> Result<ChunkEnd, RunError> {
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
     let ledger_is_away = AtomicBool::new(false);
-    let chunk = Chunk { work, destination, part, began: Instant::now(), lease, ledger_is_away };
+    let chunk = Chunk { work, destination, part, start, lease, ledger_is_away };
     rehearsal::reach(Step::BeforeRender);
     let rendered = render(work, granted).await?;
     rehearsal::reach(Step::AfterRender);
@@ -145,11 +164,14 @@ impl Chunk<'_> {
     async fn attempt(&self, place: u32, granted: Granted, message: Rendered) -> Ended {
         let (work, destination) = (self.work, self.destination);
         let Granted { claim, fingerprint, .. } = granted;
-        let turn = if message.is_ok() { self.turn(place, &claim).await } else { None };
+        let policy = destination.policy(work.run.new.deadline_at);
+        let barred = |began_at| receipt::barred(&claim.grant.attempt(began_at), &policy);
+        // What may not begin any more waits for nothing.
+        let may_wait = message.is_ok() && barred(work.clock.now()).is_none();
+        let turn = if may_wait { self.turn(place, &claim).await } else { None };
         let began_at = work.clock.now();
         let facts = claim.grant.attempt(began_at);
-        let policy = destination.policy(work.run.new.deadline_at);
-        let settlement = match (message, receipt::barred(&facts, &policy)) {
+        let settlement = match (message, barred(began_at)) {
             (Err(reason), _) => {
                 tracing::warn!(receipt = claim.key.short(), run = work.run_id(), "cannot be rendered: {reason}");
                 receipt::unsent(&facts, &policy, Reason::RenderError, began_at)
@@ -167,13 +189,15 @@ impl Chunk<'_> {
                     None => Outcome::NotStarted,
                 };
                 drop(turn);
-                let settlement = receipt::settlement(&facts, &outcome, &policy, work.clock.now(), work.random());
+                let settlement = self.settlement(&facts, &outcome, &policy);
                 self.after_outcome(&claim.key, outcome, &settlement).await;
                 settlement
             }
         };
         let spent = settlement.attempts > facts.attempts;
-        let first_attempt_at = claim.grant.first_attempt_at.or(spent.then_some(began_at));
+        // A doubt counts its provider's window from here, also where a probe left it and nothing was charged.
+        let first_attempt = spent || settlement.ambiguous_since.is_some_and(|since| since == began_at);
+        let first_attempt_at = claim.grant.first_attempt_at.or(first_attempt.then_some(began_at));
         let request = SettleRequest {
             key: claim.key,
             fingerprint,
@@ -188,26 +212,55 @@ impl Chunk<'_> {
         Ended { request, spent }
     }
 
+    /// What an outcome does to its receipt. A probe, and an attempt that finds a destination gone that is left alone by
+    /// now, costs the receipt no attempt.
+    fn settlement(&self, facts: &Attempt, outcome: &Outcome, policy: &Policy) -> Settlement {
+        let found_gone = matches!(outcome, Outcome::Unavailable { .. }) && self.destination.pace.is_left_alone();
+        let decide = if self.start.probe.is_some() || found_gone { receipt::uncharged } else { receipt::settlement };
+        decide(facts, outcome, policy, self.work.clock.now(), self.work.random())
+    }
+
     /// Waits for this send's place in the rate and among those at the same time; `None` where it may not be begun.
     async fn turn(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
-        let starts_at = self.began + self.destination.spacing(place);
-        let turn = tokio::select! {
-            turn = async {
-                sleep_until(starts_at).await;
-                self.destination.sends.acquire().await
-            } => turn.ok()?,
-            () = self.work.halt.cancelled() => return None,
-        };
-        let may_begin = !self.work.halt.is_cancelled()
+        tokio::select! {
+            turn = self.place_in_the_rate(place, claim) => turn,
+            () = self.work.halt.cancelled() => None,
+        }
+    }
+
+    async fn place_in_the_rate(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
+        let (work, destination) = (self.work, self.destination);
+        let starts_at = self.start.at + destination.spacing(place);
+        sleep_until(starts_at).await;
+        let turn = destination.sends.acquire().await.ok()?;
+        if destination.config.rate.is_some() && starts_at.elapsed() > RATE_LAPSES {
+            // The others have gone on at the rate meanwhile: this one queues again, at its end.
+            match destination.reserve(1, work.ledger.as_ref()).await {
+                Ok(wait) => tokio::time::sleep(wait).await,
+                Err(error) => {
+                    work.fail(error);
+                    return None;
+                }
+            }
+        }
+        if let Err(error) = destination.read_pace(work.ledger.as_ref()).await {
+            work.fail(error);
+            return None;
+        }
+        let may_begin = !work.halt.is_cancelled()
             && !self.ledger_is_away.load(Ordering::Relaxed)
-            && !self.destination.is_paused(self.work.clock.now())
-            && claim.lease.covers(self.destination.config.send_timeout);
+            && destination.pace.may_begin(work.clock.now(), self.start.probe.is_some())
+            && claim.lease.covers(destination.config.send_timeout);
         may_begin.then_some(turn)
     }
 
     /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.
     async fn after_outcome(&self, key: &ReceiptKey, outcome: Outcome, settlement: &Settlement) {
         let (work, destination) = (self.work, self.destination);
+        let answered = destination.answered(&outcome, self.start.probe, work.clock.now(), work.ledger.as_ref()).await;
+        if let Err(error) = answered {
+            work.fail(error);
+        }
         match outcome {
             Outcome::Throttled { until, .. } => {
                 let until = match until {
@@ -248,7 +301,10 @@ impl Chunk<'_> {
         };
         let rejected = requests.iter().filter(|request| request.settlement.reason == Some(Reason::Rejected)).count();
         work.brakes.rejections(spent, rejected);
-        if spent > 0 || requests.iter().any(|request| request.settlement.state != State::Retryable) {
+        // A probe that is not accepted is waiting, whatever it costs.
+        let ends: fn(State) -> bool =
+            if self.start.probe.is_some() { |state| state == State::Sent } else { |state| state != State::Retryable };
+        if spent > 0 || requests.iter().any(|request| ends(request.settlement.state)) {
             work.progressed();
         }
         self.tell_of_trouble(&requests);

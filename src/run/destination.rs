@@ -1,38 +1,22 @@
-//! A destination while a run is on: its provider, its places for sends and claims, its pace, and the rules that
-//! decide over an outcome there.
+//! A destination while a run is on: its provider, its places for sends and claims, and the rules that decide over an
+//! outcome there. Its pace is in `pace`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Clock, Refusal, RunError};
+use super::engine::PARTS_AT_ONCE;
+use super::pace::KnownPace;
+use super::{Refusal, RunError};
 use crate::config::{Config, DestinationConfig};
 use crate::ledger::{DestinationNumber, Ledger};
 use crate::provider::{self, Provider};
 use crate::receipt::{Policy, Replay};
-
-/// How long a reading of a destination's pause is good for.
-const PAUSE_READING: Duration = Duration::from_secs(1);
-
-/// A pause that ends so soon is waited for on the spot; for a longer one the rows are left, so that they hold up
-/// neither other destinations nor the end of the run.
-const SHORT_PAUSE: SignedDuration = SignedDuration::from_secs(2);
-
-/// Whether a batch may be claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// The first of its sends may start now.
-    Go,
-    /// The destination is paused until then.
-    Paused(Timestamp),
-    /// The run was stopped.
-    Stopped,
-}
 
 /// A configured destination, ready to send.
 pub(super) struct Destination {
@@ -46,15 +30,10 @@ pub(super) struct Destination {
     pub sends: Semaphore,
     /// Claims that are not settled yet.
     pub claims: Arc<Semaphore>,
-    /// Greatest number of rows claimed at once.
-    pub batch: usize,
-    pause: Mutex<Pause>,
-}
-
-#[derive(Debug, Default)]
-struct Pause {
-    read_at: Option<Instant>,
-    until: Option<Timestamp>,
+    /// What keeps us from it, as far as this process knows.
+    pub pace: KnownPace,
+    /// Parts that have rows under way here.
+    pub places: Semaphore,
 }
 
 impl Destination {
@@ -72,8 +51,8 @@ impl Destination {
             number,
             sends: Semaphore::new(config.concurrency),
             claims: Arc::new(Semaphore::new(claims)),
-            batch: batch.clamp(1, claims),
-            pause: Mutex::default(),
+            pace: KnownPace::of(config, batch.clamp(1, claims)),
+            places: Semaphore::new(PARTS_AT_ONCE),
             config: config.clone(),
         })
     }
@@ -92,70 +71,6 @@ impl Destination {
     /// Time from a batch's first send to the one in this place.
     pub(super) fn spacing(&self, place: u32) -> Duration {
         self.config.rate.map_or(Duration::ZERO, |rate| rate.interval.unsigned_abs().saturating_mul(place))
-    }
-
-    /// Whether this process knows of a pause. One that was read or set stays true until its end: no pause is shortened.
-    pub(super) fn is_paused(&self, now: Timestamp) -> bool {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner).until.is_some_and(|until| until > now)
-    }
-
-    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer.
-    ///
-    /// # Errors
-    /// When the ledger fails.
-    pub(super) async fn admit(
-        &self,
-        count: usize,
-        ledger: &dyn Ledger,
-        clock: &Clock,
-        stop: &CancellationToken,
-    ) -> Result<Admission, RunError> {
-        while let Some(until) = self.paused_until(ledger).await? {
-            let wait = until.duration_since(clock.now());
-            if !wait.is_positive() {
-                break;
-            }
-            if wait > SHORT_PAUSE {
-                return Ok(Admission::Paused(until));
-            }
-            if !sleep(wait.unsigned_abs().min(PAUSE_READING), stop).await {
-                return Ok(Admission::Stopped);
-            }
-        }
-        let wait = match self.config.rate {
-            None => Duration::ZERO,
-            Some(rate) => {
-                let count = u32::try_from(count).unwrap_or(u32::MAX);
-                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
-            }
-        };
-        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
-    }
-
-    /// Pauses the destination for every worker.
-    ///
-    /// # Errors
-    /// When the ledger fails.
-    pub(super) async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
-        {
-            // At once for our own sends; the next admission reads what all the others have set.
-            let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-            *pause = Pause { read_at: None, until: pause.until.max(Some(until)) };
-        }
-        Ok(ledger.pause(&self.config.name, until).await?)
-    }
-
-    async fn paused_until(&self, ledger: &dyn Ledger) -> Result<Option<Timestamp>, RunError> {
-        {
-            let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-            if pause.read_at.is_some_and(|at| at.elapsed() < PAUSE_READING) {
-                return Ok(pause.until);
-            }
-        }
-        let until = ledger.paused_until(&self.config.name).await?;
-        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-        *pause = Pause { read_at: Some(Instant::now()), until: pause.until.max(until) };
-        Ok(pause.until)
     }
 }
 
@@ -229,6 +144,11 @@ impl Destinations {
     /// The destination that receipts refer to by this number.
     pub(super) fn numbered(&self, number: DestinationNumber) -> Option<Arc<Destination>> {
         self.0.values().find(|destination| destination.number == number).cloned()
+    }
+
+    /// All of them, by name.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Destination>> {
+        self.0.values()
     }
 
     /// The longest lease of all, which part leases take too.

@@ -1,0 +1,363 @@
+//! When a destination may be used: its pauses and its breaker, which all workers share through the ledger, its rate,
+//! and how much is asked of it at once. What opens and closes a breaker is decided in [`crate::receipt::breaker`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio_util::sync::CancellationToken;
+
+use super::destination::{Destination, sleep};
+use super::{Clock, RunError};
+use crate::config::DestinationConfig;
+use crate::ledger::{Ledger, OpenBreaker, Pace, Rate};
+use crate::receipt::Outcome;
+use crate::receipt::breaker::{self, RecentAnswers, Trip};
+
+/// How long a reading of what keeps us from a destination is good for: so late do we learn what another process met.
+const READING: Duration = Duration::from_millis(500);
+
+/// Bounds of how soon a part comes back whose rows found no place at a busy destination.
+const LEAST_AWAY: SignedDuration = SignedDuration::from_secs(1);
+const MOST_AWAY: SignedDuration = SignedDuration::from_mins(2);
+/// The same where nothing tells how busy it is.
+const AWAY: SignedDuration = SignedDuration::from_secs(15);
+
+/// Whether rows may be claimed for a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The first of the sends may start now.
+    Go,
+    /// One may, as a probe of a destination whose breaker is open.
+    Probe(OpenBreaker),
+    /// The destination is paused until then.
+    Paused(Timestamp),
+    /// Its breaker is open, and no probe is due before then.
+    Open(Timestamp),
+    /// The run was stopped.
+    Stopped,
+}
+
+/// What this process knows of a destination's pace.
+pub(super) struct KnownPace {
+    known: Mutex<Known>,
+    /// Greatest number of rows claimed at once.
+    batch: usize,
+    /// So many rows are claimed at once after trouble, to begin with.
+    first_batch: usize,
+    /// Rows of ours have been due here in this invocation.
+    met: AtomicBool,
+}
+
+struct Known {
+    read_at: Option<Instant>,
+    /// A pause that was read or set holds until its end: none is ever shortened.
+    paused_until: Option<Timestamp>,
+    breaker: Option<OpenBreaker>,
+    /// Counts what we changed ourselves, which a reading that began before does not undo.
+    changes: u64,
+    recent: RecentAnswers,
+    /// Rows that may be claimed at once now.
+    reach: usize,
+    /// Until when its rate is booked by parts that were sent away.
+    booked_until: Timestamp,
+}
+
+impl KnownPace {
+    /// Nothing known yet. At a rate, one second's worth is claimed at once, so that little is reserved ahead.
+    pub(super) fn of(config: &DestinationConfig, most: usize) -> Self {
+        let second = config.rate.map_or(usize::MAX, |rate| usize::try_from(rate.burst).unwrap_or(usize::MAX));
+        let batch = most.min(second).max(1);
+        Self {
+            known: Mutex::new(Known {
+                read_at: None,
+                paused_until: None,
+                breaker: None,
+                changes: 0,
+                recent: RecentAnswers::default(),
+                reach: batch,
+                booked_until: Timestamp::MIN,
+            }),
+            batch,
+            first_batch: config.concurrency.clamp(1, batch),
+            met: AtomicBool::new(false),
+        }
+    }
+
+    /// How many rows may be claimed at once now.
+    pub(super) fn batch(&self) -> usize {
+        self.lock().reach
+    }
+
+    /// A batch went without trouble: the next one may be larger.
+    pub(super) fn went_well(&self) {
+        let mut known = self.lock();
+        known.reach = known.reach.saturating_mul(2).min(self.batch);
+    }
+
+    /// Whether another send may begin now; `probe` where it is meant to find out whether the destination works.
+    pub(super) fn may_begin(&self, now: Timestamp, probe: bool) -> bool {
+        let known = self.lock();
+        !known.is_paused(now) && (probe || known.breaker.is_none())
+    }
+
+    /// Whether nothing goes there but probes.
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.lock().breaker.is_some()
+    }
+
+    /// Whether rows would only wait there now.
+    pub(super) fn is_blocked(&self, now: Timestamp) -> bool {
+        let known = self.lock();
+        known.is_paused(now) || known.breaker.is_some()
+    }
+
+    /// Rows are due here.
+    pub(super) fn meet(&self) {
+        self.met.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether rows of ours have been due here.
+    pub(super) fn was_met(&self) -> bool {
+        self.met.load(Ordering::Relaxed)
+    }
+
+    /// When a part whose rows found no place here should come back. At a rate it is known when those before it will be
+    /// done; half of that is waited for, so that the destination never runs dry.
+    pub(super) fn come_back(&self, rows: usize, rate: Option<Rate>, now: Timestamp) -> Timestamp {
+        let wait = match rate {
+            None => AWAY,
+            Some(rate) => {
+                let mut known = self.lock();
+                let rows = i32::try_from(rows).unwrap_or(i32::MAX);
+                let booked = known.booked_until.max(now);
+                known.booked_until = booked.saturating_add(rate.interval.saturating_mul(rows)).unwrap_or(booked);
+                (known.booked_until.duration_since(now) / 2).clamp(LEAST_AWAY, MOST_AWAY)
+            }
+        };
+        now.saturating_add(wait).unwrap_or(now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn is_paused(&self, now: Timestamp) -> bool {
+        self.paused_until.is_some_and(|until| until > now)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { paused_until: self.paused_until, breaker: self.breaker }
+    }
+
+    fn change(&mut self, breaker: Option<OpenBreaker>) {
+        self.changes += 1;
+        self.breaker = breaker;
+    }
+
+    /// Takes a reading in; answers what breaker was known before.
+    fn read(&mut self, read: Pace, changes_before: u64) -> Option<OpenBreaker> {
+        let before = self.breaker;
+        self.paused_until = self.paused_until.max(read.paused_until);
+        if self.changes == changes_before {
+            self.breaker = read.breaker;
+        }
+        before
+    }
+}
+
+/// What keeps workers from a destination, for the person who reads the summary.
+pub(super) fn in_words(destination: &str, pace: &Pace) -> Option<String> {
+    if let Some(open) = pace.breaker {
+        return Some(format!(
+            "destination `{destination}` is left alone since {:.0} because too many attempts there failed or were left in doubt; one \
+             probe goes out every {} s while a run works, and {} accepted in a row end that",
+            open.opened_at,
+            breaker::PROBE_INTERVAL.as_secs(),
+            breaker::PROBES_TO_CLOSE
+        ));
+    }
+    pace.paused_until.map(|until| {
+        format!("destination `{destination}` is paused until {until:.0}, as its provider asked; nothing is sent before")
+    })
+}
+
+impl Destination {
+    /// Waits until `count` sends may start at the shared rate. Does not wait for a pause or an open breaker to end:
+    /// whoever asks knows what else there is to do.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn admit(
+        &self,
+        count: usize,
+        ledger: &dyn Ledger,
+        clock: &Clock,
+        stop: &CancellationToken,
+    ) -> Result<Admission, RunError> {
+        if let Some(kept_off) = self.keeps_off(ledger, clock).await? {
+            return Ok(kept_off);
+        }
+        let mut wait = self.reserve(count, ledger).await?;
+        loop {
+            if !sleep(wait.min(READING), stop).await {
+                return Ok(Admission::Stopped);
+            }
+            wait = wait.saturating_sub(READING);
+            if wait.is_zero() {
+                return Ok(Admission::Go);
+            }
+            // A pause that comes meanwhile voids what was reserved.
+            if let Some(kept_off) = self.keeps_off(ledger, clock).await? {
+                return Ok(kept_off);
+            }
+        }
+    }
+
+    /// Takes `count` sends of the shared rate; answers how long from now the first may start.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn reserve(&self, count: usize, ledger: &dyn Ledger) -> Result<Duration, RunError> {
+        let Some(rate) = self.config.rate else { return Ok(Duration::ZERO) };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs())
+    }
+
+    /// What keeps us off now, or lets one probe through.
+    async fn keeps_off(&self, ledger: &dyn Ledger, clock: &Clock) -> Result<Option<Admission>, RunError> {
+        let pace = self.read_pace(ledger).await?;
+        let now = clock.now();
+        if let Some(until) = pace.paused_until.filter(|until| *until > now) {
+            return Ok(Some(Admission::Paused(until)));
+        }
+        let Some(open) = pace.breaker else { return Ok(None) };
+        if open.probe_at > now {
+            return Ok(Some(Admission::Open(open.probe_at)));
+        }
+        let ours = ledger.take_probe(&self.config.name).await?;
+        let probe_at = now.saturating_add(breaker::PROBE_INTERVAL).unwrap_or(now);
+        let mut known = self.pace.lock();
+        if known.breaker.is_some_and(|known| known.opened_at == open.opened_at) {
+            known.change(Some(OpenBreaker { probe_at, ..open }));
+        }
+        Ok(Some(if ours { Admission::Probe(open) } else { Admission::Open(probe_at) }))
+    }
+
+    /// What every worker has found out, as of half a second ago.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn read_pace(&self, ledger: &dyn Ledger) -> Result<Pace, RunError> {
+        let changes = {
+            let mut known = self.pace.lock();
+            if known.read_at.is_some_and(|at| at.elapsed() < READING) {
+                return Ok(known.pace());
+            }
+            // Set before the answer is there, so that of many who ask at once one goes.
+            known.read_at = Some(Instant::now());
+            known.changes
+        };
+        let read = ledger.pace(&self.config.name).await?;
+        let (before, after) = {
+            let mut known = self.pace.lock();
+            let before = known.read(read, changes);
+            if before.is_none() && known.breaker.is_some() {
+                known.reach = self.pace.first_batch;
+                known.recent = RecentAnswers::default();
+            }
+            (before, known.pace())
+        };
+        let destination = &self.config.name;
+        match (before, after.breaker) {
+            (None, Some(open)) => {
+                tracing::warn!(
+                    destination,
+                    "left alone since {:.0}: the breaker is open, only probes go out",
+                    open.opened_at
+                );
+            }
+            (Some(_), None) => tracing::info!(destination, "works again: the breaker is closed"),
+            _ => {}
+        }
+        Ok(after)
+    }
+
+    /// Pauses the destination for every worker.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
+        {
+            // At once for our own sends; the others read it.
+            let mut known = self.pace.lock();
+            known.paused_until = known.paused_until.max(Some(until));
+            known.reach = self.pace.first_batch;
+        }
+        Ok(ledger.pause(&self.config.name, until).await?)
+    }
+
+    /// Takes in what an attempt was answered: enough failures open the breaker for every worker, enough accepted
+    /// probes close it.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn answered(
+        &self,
+        outcome: &Outcome,
+        probe: Option<OpenBreaker>,
+        now: Timestamp,
+        ledger: &dyn Ledger,
+    ) -> Result<(), RunError> {
+        match probe {
+            Some(open) => self.probe_answered(outcome, open, ledger).await,
+            None => match self.note(outcome, now) {
+                Some(trip) => self.leave_alone(trip, ledger).await,
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn note(&self, outcome: &Outcome, now: Timestamp) -> Option<Trip> {
+        let mut known = self.pace.lock();
+        if known.breaker.is_some() {
+            return None;
+        }
+        let trip = known.recent.note(outcome)?;
+        let probe_at = now.saturating_add(breaker::PROBE_INTERVAL).unwrap_or(now);
+        known.change(Some(OpenBreaker { opened_at: now, probe_at }));
+        known.reach = self.pace.first_batch;
+        Some(trip)
+    }
+
+    async fn leave_alone(&self, trip: Trip, ledger: &dyn Ledger) -> Result<(), RunError> {
+        let destination = &self.config.name;
+        tracing::warn!(
+            destination,
+            "left alone: {trip}. The breaker is open: one probe goes out every {} s, {} accepted in a row close it",
+            breaker::PROBE_INTERVAL.as_secs(),
+            breaker::PROBES_TO_CLOSE
+        );
+        ledger.open_breaker(destination).await?;
+        let mut known = self.pace.lock();
+        // From here on the ledger's instants count, which probes are compared with.
+        known.changes += 1;
+        known.read_at = None;
+        Ok(())
+    }
+
+    async fn probe_answered(&self, outcome: &Outcome, open: OpenBreaker, ledger: &dyn Ledger) -> Result<(), RunError> {
+        let Some(accepted) = breaker::probe_answer(outcome) else { return Ok(()) };
+        let destination = &self.config.name;
+        if ledger.probe_answered(destination, open.opened_at, accepted).await? {
+            self.pace.lock().change(None);
+            tracing::info!(destination, "works again: its probes were accepted, the breaker is closed");
+        } else {
+            tracing::info!(destination, accepted, "a probe was answered");
+        }
+        Ok(())
+    }
+}
