@@ -6,5 +6,6 @@
 mod counts;
 mod faults;
 mod guards;
+mod pace;
 mod place;
 mod whole;
