@@ -36,7 +36,8 @@ pub enum LogFormat {
 }
 
 /// Libraries whose lower levels hold SQL, addresses or the dialogue with a mail server.
-const TALKATIVE: &[&str] = &["lettre", "sqlx", "rustls", "tokio_rustls"];
+const TALKATIVE: &[&str] =
+    &["lettre", "sqlx", "rustls", "tokio_rustls", "reqwest", "hyper", "hyper_util", "hyper_rustls", "h2"];
 
 /// Begins to log. A second call in the same process changes nothing.
 pub fn init(verbosity: Verbosity, format: LogFormat) {
@@ -80,7 +81,9 @@ mod tests {
     fn talkative_libraries_never_say_more_than_warnings() {
         for verbosity in [Verbosity::Quiet, Verbosity::Normal, Verbosity::Verbose, Verbosity::Trace] {
             let filter = filter(verbosity);
-            for target in ["lettre::transport::smtp", "sqlx::postgres", "rustls::client"] {
+            for target in
+                ["lettre::transport::smtp", "sqlx::postgres", "rustls::client", "h2::codec", "hyper_util::client"]
+            {
                 assert!(!filter.would_enable(target, &Level::INFO), "{target} at {verbosity:?}");
             }
             assert!(!filter.would_enable("sqlx::query", &Level::ERROR));

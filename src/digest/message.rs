@@ -70,6 +70,12 @@ impl Message {
         &self.to.email
     }
 
+    /// The headers that a provider cannot derive from sender, recipient, subject and content, unfolded. The same on
+    /// every call.
+    pub fn headers(&self) -> [(&'static str, String); 5] {
+        super::mime::own_headers(self)
+    }
+
     /// The message as RFC 5322 bytes: lines end in CRLF and have at most 998 bytes, everything is ASCII. The same
     /// on every call.
     pub fn to_mime(&self) -> Vec<u8> {

@@ -21,11 +21,28 @@ const MAX_PLAIN_LINE_BYTES: usize = 76;
 /// Hex digits of the receipt key in a boundary; keeps the header below 78 bytes.
 const BOUNDARY_DIGITS: usize = 24;
 
+/// Unsubscribing takes one POST (RFC 8058).
+const ONE_CLICK: (&str, &str) = ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click");
+
+/// No vacation notice should answer (RFC 3834).
+const AUTOMATIC: (&str, &str) = ("Auto-Submitted", "auto-generated");
+
 /// The whole message.
 pub(super) fn write(message: &Message) -> Vec<u8> {
     let headers = folded_addresses(&headers(message).to_string());
     let body = parts(message).formatted();
     [headers.as_bytes(), &body].concat()
+}
+
+/// What no one else than us can know of a message, unfolded: for providers that write the message themselves.
+pub(super) fn own_headers(message: &Message) -> [(&'static str, String); 5] {
+    [
+        ("Date", date(message)),
+        ("Message-ID", message.message_id.clone()),
+        ("List-Unsubscribe", format!("<{}>", message.unsubscribe_url)),
+        (ONE_CLICK.0, ONE_CLICK.1.to_owned()),
+        (AUTOMATIC.0, AUTOMATIC.1.to_owned()),
+    ]
 }
 
 fn headers(message: &Message) -> Headers {
@@ -36,8 +53,8 @@ fn headers(message: &Message) -> Headers {
     headers.set(Subject::from(message.subject.clone()));
     headers.set(MessageId::from(message.message_id.clone()));
     headers.insert_raw(encoded("List-Unsubscribe", folded(&message.unsubscribe_url)));
-    headers.insert_raw(encoded("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned()));
-    headers.insert_raw(encoded("Auto-Submitted", "auto-generated".to_owned()));
+    headers.insert_raw(encoded(ONE_CLICK.0, ONE_CLICK.1.to_owned()));
+    headers.insert_raw(encoded(AUTOMATIC.0, AUTOMATIC.1.to_owned()));
     headers.set(MIME_VERSION_1_0);
     headers
 }

@@ -16,8 +16,13 @@ use crate::receipt::{Capabilities, Outcome, Sighting};
 mod discard;
 #[cfg(test)]
 mod fixtures;
+mod http;
 mod maildir;
+mod privacy;
+mod secret_file;
 mod smtp;
+mod transport;
+mod trust;
 
 /// One message on its way.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +87,7 @@ pub struct Kind {
 }
 
 /// Every kind that exists, in the order of the documentation.
-pub const KINDS: &[Kind] = &[maildir::KIND, smtp::KIND, discard::KIND];
+pub const KINDS: &[Kind] = &[maildir::KIND, smtp::KIND, http::KIND, discard::KIND];
 
 /// The kind with this name.
 pub fn kind(name: &str) -> Option<&'static Kind> {

@@ -14,6 +14,7 @@ mod bad_data;
 mod bad_rows;
 mod cli;
 mod databases;
+mod http;
 mod identity;
 mod ledger_contract;
 mod messages;

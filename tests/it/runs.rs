@@ -7,5 +7,6 @@ mod counts;
 mod faults;
 mod guards;
 mod pace;
+mod over_http;
 mod place;
 mod whole;

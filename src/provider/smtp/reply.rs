@@ -1,5 +1,7 @@
 //! A server's reply: its lines, its codes, and what may be kept of its text. Pure.
 
+use crate::provider::privacy;
+
 /// Longest text or reference that is kept, in characters.
 const KEPT: usize = 128;
 
@@ -81,8 +83,10 @@ impl Reply {
     /// The text, printable and bounded, without addresses and without any of the `private` words.
     pub(super) fn text_without(&self, private: &[&str]) -> String {
         let text = self.text();
-        let words: Vec<_> =
-            text.split(' ').map(|word| if is_private(word, private) { "(removed)" } else { word }).collect();
+        let words: Vec<_> = text
+            .split(' ')
+            .map(|word| if privacy::is_private(word, private) { privacy::REMOVED } else { word })
+            .collect();
         words.join(" ").chars().take(KEPT).map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
     }
 
@@ -125,22 +129,6 @@ fn queue_id(text: &str) -> Option<&str> {
         text.split_once(' ').filter(|(ok, id)| ok.eq_ignore_ascii_case("ok") && !id.contains(' ')).map(|(_, id)| id)
     };
     candidate.map(|id| id.trim_matches(['<', '>', '.'])).filter(|id| !id.is_empty() && *id != "(removed)")
-}
-
-/// Whether a word holds an address or one of the private words, whatever stands around it.
-fn is_private(word: &str, private: &[&str]) -> bool {
-    if word.contains('@') {
-        return true;
-    }
-    let word = word.to_lowercase();
-    private.iter().filter(|private| !private.is_empty()).any(|private| {
-        let private = private.to_lowercase();
-        word.match_indices(&private).any(|(at, found)| {
-            let before = word.get(..at).and_then(|text| text.chars().next_back());
-            let behind = word.get(at + found.len()..).and_then(|text| text.chars().next());
-            ![before, behind].into_iter().flatten().any(char::is_alphanumeric)
-        })
-    })
 }
 
 #[cfg(test)]

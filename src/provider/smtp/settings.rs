@@ -1,8 +1,6 @@
 //! The settings of an `smtp` destination, checked before anything is connected.
 
-use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use secrecy::SecretString;
 
 use super::socket::Trust;
 use crate::config::{ConfigError, Settings};
+use crate::provider::secret_file;
 
 const KNOWN: &[&str] =
     &["host", "port", "tls", "username", "password_file", "ca_file", "hello_name", "command_timeout"];
@@ -145,25 +144,7 @@ fn credentials(settings: &Settings, directory: &Path) -> Result<Option<Credentia
     if username.is_empty() || username.chars().any(char::is_control) {
         return Err(ConfigError::setting(settings.name("username"), "is empty or has control characters"));
     }
-    Ok(Some(Credentials { username: username.to_owned(), password: password(&path)? }))
-}
-
-/// The password: the file's content without the line end behind it.
-fn password(path: &Path) -> Result<SecretString, ConfigError> {
-    let refuse = |reason: String| ConfigError::File { path: path.to_owned(), reason };
-    let mode = fs::metadata(path).map_err(|error| refuse(format!("cannot be read: {error}")))?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(refuse(format!(
-            "holds a password and others may read it (mode {:03o}); run `chmod 600` on it",
-            mode & 0o777
-        )));
-    }
-    let content = fs::read_to_string(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
-    let password = content.trim_end_matches(['\r', '\n']);
-    if password.is_empty() || password.chars().any(char::is_control) {
-        return Err(refuse("must hold a password in one line, without control characters".to_owned()));
-    }
-    Ok(SecretString::from(password))
+    Ok(Some(Credentials { username: username.to_owned(), password: secret_file::read(&path, "password")? }))
 }
 
 /// The name goes into a command as it stands.
@@ -191,6 +172,9 @@ fn command_timeout(settings: &Settings) -> Result<Duration, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::provider::fixtures;
 

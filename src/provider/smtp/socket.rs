@@ -3,18 +3,17 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, Error as TlsError, ProtocolVersion, RootCertStore};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{Error as TlsError, ProtocolVersion};
 
 use super::failure::Trouble;
 use super::wire::Stream;
+use crate::provider::trust;
 
 /// Whom to believe that he is the server.
 #[derive(Clone)]
@@ -28,17 +27,13 @@ pub(super) struct Trust {
 pub(super) enum TrustError {
     #[error("is neither a host name nor an address")]
     Host,
-    #[error("{}: {reason}", path.display())]
-    CaFile { path: PathBuf, reason: String },
-    #[error("this machine has no certificate authorities to verify a server with; install them or set `ca_file`")]
-    NoRoots,
-    #[error("TLS cannot be set up: {0}")]
-    Library(#[from] TlsError),
+    #[error(transparent)]
+    Authorities(#[from] trust::TrustError),
 }
 
 impl TrustError {
     pub(super) fn is_about_ca_file(&self) -> bool {
-        matches!(self, Self::CaFile { .. })
+        matches!(self, Self::Authorities(problem) if problem.is_about_ca_file())
     }
 }
 
@@ -46,18 +41,7 @@ impl Trust {
     /// Trusts the authorities of this machine, and those in `ca_file` besides.
     pub(super) fn new(host: &str, ca_file: Option<&Path>) -> Result<Self, TrustError> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TrustError::Host)?;
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = ca_file {
-            add_file(&mut roots, path)?;
-        }
-        if roots.is_empty() {
-            return Err(TrustError::NoRoots);
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = trust::client_config(ca_file)?;
         Ok(Self { name, connector: TlsConnector::from(Arc::new(config)) })
     }
 
@@ -77,20 +61,6 @@ impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), TrustError> {
-    let refuse = |reason: String| TrustError::CaFile { path: path.to_owned(), reason };
-    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| refuse(format!("cannot be read as PEM certificates: {error}")))?;
-    if certificates.is_empty() {
-        return Err(refuse("holds no PEM certificate".to_owned()));
-    }
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| refuse(format!("holds a certificate that cannot be used: {error}")))?;
-    }
-    Ok(())
 }
 
 fn tls_trouble(error: &io::Error) -> Trouble {

@@ -28,6 +28,14 @@ pub(super) fn smtp(port: u16) -> String {
     )
 }
 
+/// A gateway of the test, with these settings besides.
+pub(super) fn http(port: u16, more: &str) -> String {
+    format!(
+        "provider = \"http\"\nurl = \"http://127.0.0.1:{port}/send\"\nsend_timeout = \"10s\"\nlease = \"30s\"\n\
+         backoff = {{ base = \"100ms\", cap = \"1s\" }}\n{more}\n"
+    )
+}
+
 /// An installation.
 pub(super) struct Place {
     directory: TempDir,

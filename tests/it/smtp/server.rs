@@ -162,14 +162,20 @@ impl Server {
 
 /// A certificate for localhost that only its own PEM vouches for.
 pub(crate) fn self_signed() -> (TlsAcceptor, String) {
+    self_signed_for(&[])
+}
+
+/// The same, agreeing on one of these protocols.
+pub(crate) fn self_signed_for(protocols: &[&[u8]]) -> (TlsAcceptor, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     (TlsAcceptor::from(Arc::new(config)), made.cert.pem())
 }
 
