@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Mutex, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
 use super::RunError;
@@ -58,6 +58,17 @@ impl Start {
     }
 }
 
+/// From when on a chunk has its places in the rate.
+#[derive(Debug)]
+struct Anchor {
+    /// The start of the first place that is counted from here.
+    at: Instant,
+    /// Which place that is.
+    first: u32,
+    /// The chunk's places end before this one.
+    end: u32,
+}
+
 /// What became of a chunk of granted rows.
 #[derive(Debug, Default)]
 pub(super) struct ChunkEnd {
@@ -77,7 +88,9 @@ struct Chunk<'a> {
     work: &'a Arc<Work>,
     destination: &'a Arc<Destination>,
     part: u32,
-    start: Start,
+    /// The open breaker that is probed.
+    probe: Option<OpenBreaker>,
+    rate: Mutex<Anchor>,
     /// When the claims end on our own clock; they were asked for together.
     lease: Lease,
     /// The ledger does not take outcomes at the moment: nothing more is begun that it would have to remember.
@@ -98,8 +111,16 @@ pub(super) async fn send_chunk(
     start: Start,
 ) -> Result<ChunkEnd, RunError> {
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
-    let ledger_is_away = AtomicBool::new(false);
-    let chunk = Chunk { work, destination, part, start, lease, ledger_is_away };
+    let end = u32::try_from(granted.len()).unwrap_or(u32::MAX);
+    let chunk = Chunk {
+        work,
+        destination,
+        part,
+        probe: start.probe,
+        rate: Mutex::new(Anchor { at: start.at, first: 0, end }),
+        lease,
+        ledger_is_away: AtomicBool::new(false),
+    };
     rehearsal::reach(Step::BeforeRender);
     let rendered = render(work, granted).await?;
     rehearsal::reach(Step::AfterRender);
@@ -159,6 +180,12 @@ fn render_one(work: &Work, claim: &Claim, line: &[u8]) -> Rendered {
         .map_err(|error| error.to_string())
 }
 
+impl Anchor {
+    fn start_of(&self, place: u32, destination: &Destination) -> Instant {
+        self.at + destination.spacing(place.saturating_sub(self.first))
+    }
+}
+
 impl Chunk<'_> {
     /// Makes one attempt, or finds out that none may be made.
     async fn attempt(&self, place: u32, granted: Granted, message: Rendered) -> Ended {
@@ -216,7 +243,7 @@ impl Chunk<'_> {
     /// now, costs the receipt no attempt.
     fn settlement(&self, facts: &Attempt, outcome: &Outcome, policy: &Policy) -> Settlement {
         let found_gone = matches!(outcome, Outcome::Unavailable { .. }) && self.destination.pace.is_left_alone();
-        let decide = if self.start.probe.is_some() || found_gone { receipt::uncharged } else { receipt::settlement };
+        let decide = if self.probe.is_some() || found_gone { receipt::uncharged } else { receipt::settlement };
         decide(facts, outcome, policy, self.work.clock.now(), self.work.random())
     }
 
@@ -230,18 +257,12 @@ impl Chunk<'_> {
 
     async fn place_in_the_rate(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
         let (work, destination) = (self.work, self.destination);
-        let starts_at = self.start.at + destination.spacing(place);
+        let starts_at = self.rate.lock().await.start_of(place, destination);
         sleep_until(starts_at).await;
         let turn = destination.sends.acquire().await.ok()?;
-        if destination.config.rate.is_some() && starts_at.elapsed() > RATE_LAPSES {
-            // The others have gone on at the rate meanwhile: this one queues again, at its end.
-            match destination.reserve(1, work.ledger.as_ref()).await {
-                Ok(wait) => tokio::time::sleep(wait).await,
-                Err(error) => {
-                    work.fail(error);
-                    return None;
-                }
-            }
+        if let Err(error) = self.still_at_the_rate(place).await {
+            work.fail(error);
+            return None;
         }
         if let Err(error) = destination.read_pace(work.ledger.as_ref()).await {
             work.fail(error);
@@ -249,15 +270,33 @@ impl Chunk<'_> {
         }
         let may_begin = !work.halt.is_cancelled()
             && !self.ledger_is_away.load(Ordering::Relaxed)
-            && destination.pace.may_begin(work.clock.now(), self.start.probe.is_some())
+            && destination.pace.may_begin(work.clock.now(), self.probe.is_some())
             && claim.lease.covers(destination.config.send_timeout);
         may_begin.then_some(turn)
+    }
+
+    /// A send that could not start when it was to start has lost its place: the others have gone on at the rate
+    /// meanwhile. It queues again, with all that come behind it in its chunk.
+    async fn still_at_the_rate(&self, place: u32) -> Result<(), RunError> {
+        let destination = self.destination;
+        let Some(rate) = destination.config.rate else { return Ok(()) };
+        let starts_at = {
+            let mut anchor = self.rate.lock().await;
+            if anchor.start_of(place, destination).elapsed() > RATE_LAPSES.max(rate.interval.unsigned_abs()) {
+                let left = anchor.end.saturating_sub(place).max(1);
+                let wait = destination.reserve(left as usize, self.work.ledger.as_ref()).await?;
+                *anchor = Anchor { at: Instant::now() + wait, first: place, ..*anchor };
+            }
+            anchor.start_of(place, destination)
+        };
+        sleep_until(starts_at).await;
+        Ok(())
     }
 
     /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.
     async fn after_outcome(&self, key: &ReceiptKey, outcome: Outcome, settlement: &Settlement) {
         let (work, destination) = (self.work, self.destination);
-        let answered = destination.answered(&outcome, self.start.probe, work.clock.now(), work.ledger.as_ref()).await;
+        let answered = destination.answered(&outcome, self.probe, work.clock.now(), work.ledger.as_ref()).await;
         if let Err(error) = answered {
             work.fail(error);
         }
@@ -303,7 +342,7 @@ impl Chunk<'_> {
         work.brakes.rejections(spent, rejected);
         // A probe that is not accepted is waiting, whatever it costs.
         let ends: fn(State) -> bool =
-            if self.start.probe.is_some() { |state| state == State::Sent } else { |state| state != State::Retryable };
+            if self.probe.is_some() { |state| state == State::Sent } else { |state| state != State::Retryable };
         if spent > 0 || requests.iter().any(|request| ends(request.settlement.state)) {
             work.progressed();
         }

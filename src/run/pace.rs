@@ -186,7 +186,7 @@ pub(super) fn in_words(destination: &str, pace: &Pace) -> Option<String> {
 }
 
 impl Destination {
-    /// Waits until `count` sends may start at the shared rate. Does not wait for a pause or an open breaker to end:
+    /// Waits until `count` sends may start at the shared rate, of which none take nothing. Does not wait for a pause or an open breaker to end:
     /// whoever asks knows what else there is to do.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl Destination {
     /// # Errors
     /// When the ledger fails.
     pub(super) async fn reserve(&self, count: usize, ledger: &dyn Ledger) -> Result<Duration, RunError> {
-        let Some(rate) = self.config.rate else { return Ok(Duration::ZERO) };
+        let Some(rate) = self.config.rate.filter(|_| count > 0) else { return Ok(Duration::ZERO) };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         Ok(ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs())
     }
@@ -313,7 +313,10 @@ impl Destination {
         ledger: &dyn Ledger,
     ) -> Result<(), RunError> {
         match probe {
-            Some(open) => self.probe_answered(outcome, open, ledger).await,
+            Some(open) => match breaker::probe_answer(outcome) {
+                Some(accepted) => self.probe_answered(accepted, open, ledger).await,
+                None => Ok(()),
+            },
             None => match self.note(outcome, now) {
                 Some(trip) => self.leave_alone(trip, ledger).await,
                 None => Ok(()),
@@ -349,8 +352,16 @@ impl Destination {
         Ok(())
     }
 
-    async fn probe_answered(&self, outcome: &Outcome, open: OpenBreaker, ledger: &dyn Ledger) -> Result<(), RunError> {
-        let Some(accepted) = breaker::probe_answer(outcome) else { return Ok(()) };
+    /// Takes in whether a probe of the breaker that opened then speaks for the destination.
+    ///
+    /// # Errors
+    /// When the ledger fails.
+    pub(super) async fn probe_answered(
+        &self,
+        accepted: bool,
+        open: OpenBreaker,
+        ledger: &dyn Ledger,
+    ) -> Result<(), RunError> {
         let destination = &self.config.name;
         if ledger.probe_answered(destination, open.opened_at, accepted).await? {
             self.pace.lock().change(None);

@@ -1,6 +1,7 @@
 //! The way of a part's rows to their destination: a place there, a batch as pace and brakes allow, claims, sends. Rows
 //! that would wait for long are left, so that waiting costs nothing and survives a restart.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,30 +83,22 @@ async fn place<'a>(
 ) -> Result<Option<SemaphorePermit<'a>>, RunError> {
     let now = work.clock.now();
     let alone = work.destinations.all().nth(1).is_none();
-    let gives_up = !alone;
-    let patience = if destination.config.rate.is_some() || destination.pace.is_blocked(now) {
-        Duration::ZERO
-    } else {
-        FOR_A_PLACE
-    };
-    let asked = Instant::now();
+    let busy_for_long = destination.config.rate.is_some() || destination.pace.is_blocked(now);
+    let patience = if busy_for_long { Duration::ZERO } else { FOR_A_PLACE };
+    let mut acquiring = pin!(destination.places.acquire());
     loop {
-        let tick = if gives_up { patience } else { FOR_A_PLACE };
         tokio::select! {
             biased;
-            () = work.halt.cancelled() => {
-                pass.cut_short = true;
-                return Ok(None);
-            }
-            place = destination.places.acquire() => return Ok(place.ok()),
-            () = tokio::time::sleep(tick) => {}
+            () = work.halt.cancelled() => {}
+            place = &mut acquiring => return Ok(place.ok()),
+            () = tokio::time::sleep(if alone { FOR_A_PLACE } else { patience }) => {}
         }
-        if gives_up && asked.elapsed() >= patience {
-            leave(work, pass, destination.pace.come_back(rows, destination.config.rate, work.clock.now()));
+        if work.halt.is_cancelled() || !still_ours(work, part, pass).await? {
+            pass.cut_short = true;
             return Ok(None);
         }
-        if !still_ours(work, part, pass).await? {
-            pass.cut_short = true;
+        if !alone {
+            leave(work, pass, destination.pace.come_back(rows, destination.config.rate, work.clock.now()));
             return Ok(None);
         }
     }

@@ -6,7 +6,7 @@
 mod counts;
 mod faults;
 mod guards;
-mod pace;
 mod over_http;
+mod pace;
 mod place;
 mod whole;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::place::{MAILDIR, Place, delivered_in, ended, row, smtp, until};
+use super::place::{MAILDIR, Place, delivered_in, ended, http, row, smtp, until};
 use crate::databases::Backend;
+use crate::http::server::{Act as HttpAct, Memory, Server as HttpServer};
 use crate::smtp::server::{Act, Point, Seen, Server};
 
 const HOUR: i64 = 3_600;
@@ -224,4 +225,40 @@ async fn while_a_hundred_sends_hang_no_database_session_sits_in_a_transaction() 
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     ended(child).await.assert(0, &[("sent", 100)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_throttle_pauses_every_process_in_full_and_costs_no_attempt() {
+    let (memory, log) = (Memory::default(), Arc::new(Mutex::new(Vec::<(Instant, String, bool)>::new())));
+    let (answers, arrivals) = (memory.clone(), Arc::clone(&log));
+    let server = HttpServer::start(move |request| {
+        let throttled = request.number < 18 && request.number.is_multiple_of(3);
+        let key = request.header("idempotency-key").unwrap().to_owned();
+        arrivals.lock().unwrap().push((Instant::now(), key, throttled));
+        if throttled { HttpAct::with_headers(429, &[("retry-after", "3")]) } else { answers.answer(request) }
+    })
+    .await;
+    let place = Place::new(Backend::Postgres, &http(server.port, "rate = \"200/s\"")).await;
+    place.export("week.jsonl", 0..3_200, |number| number);
+    let children: Vec<_> = (0..4).map(|_| place.start(&["--snapshot", "week.jsonl"])).collect();
+    for child in children {
+        let ended = ended(child).await;
+        assert_eq!((ended.code, ended.count("sent") + ended.count("duplicate")), (0, 3_200), "{ended:?}");
+    }
+    assert_eq!(memory.keys().len(), 3_200);
+    assert_eq!(place.receipts().await, ["sent 3200"]);
+    assert_eq!(place.ledger.value("SELECT sum(attempts) FROM receipts").await, "3200", "waiting spends none");
+    let log = log.lock().unwrap();
+    let second = Duration::from_secs(1);
+    let in_a_second = |first: usize| log[first..].iter().take_while(|(at, ..)| *at < log[first].0 + second).count();
+    let busiest = (0..log.len()).map(in_a_second).max().unwrap();
+    assert!(busiest <= 400, "{busiest} in a second at 200 a second and a burst of 200");
+    for (throttled_at, throttled_key, _) in log.iter().filter(|(.., throttled)| *throttled) {
+        for (at, key, _) in log.iter().filter(|(at, ..)| at > throttled_at) {
+            let after = at.duration_since(*throttled_at);
+            assert!(key != throttled_key || after >= 3 * second, "the same one comes {after:?} later");
+            // The other processes have read of the pause by then.
+            assert!(after < 2 * second || after >= 3 * second, "another one comes {after:?} later");
+        }
+    }
 }
