@@ -27,7 +27,7 @@ use crate::snapshot::Row;
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How late a send may come and still count as taken from the rate when it was reserved.
-const RATE_LAPSES: Duration = Duration::from_secs(1);
+const RATE_LAPSES: Duration = Duration::from_millis(500);
 
 /// Time between two offers of the same outcomes to a ledger that is out of reach.
 const SETTLE_AGAIN: Duration = Duration::from_secs(1);

@@ -51,7 +51,7 @@ impl Destination {
             number,
             sends: Semaphore::new(config.concurrency),
             claims: Arc::new(Semaphore::new(claims)),
-            pace: KnownPace::of(config, batch.clamp(1, claims)),
+            pace: KnownPace::of(config.concurrency, config.rate, batch.clamp(1, claims)),
             places: Semaphore::new(PARTS_AT_ONCE),
             config: config.clone(),
         })

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::destination::{Destination, sleep};
 use super::{Clock, RunError};
-use crate::config::DestinationConfig;
 use crate::ledger::{Ledger, OpenBreaker, Pace, Rate};
 use crate::receipt::Outcome;
 use crate::receipt::breaker::{self, RecentAnswers, Trip};
@@ -66,8 +65,8 @@ struct Known {
 
 impl KnownPace {
     /// Nothing known yet. At a rate, one second's worth is claimed at once, so that little is reserved ahead.
-    pub(super) fn of(config: &DestinationConfig, most: usize) -> Self {
-        let second = config.rate.map_or(usize::MAX, |rate| usize::try_from(rate.burst).unwrap_or(usize::MAX));
+    pub(super) fn of(concurrency: usize, rate: Option<Rate>, most: usize) -> Self {
+        let second = rate.map_or(usize::MAX, |rate| usize::try_from(rate.burst).unwrap_or(usize::MAX));
         let batch = most.min(second).max(1);
         Self {
             known: Mutex::new(Known {
@@ -80,7 +79,7 @@ impl KnownPace {
                 booked_until: Timestamp::MIN,
             }),
             batch,
-            first_batch: config.concurrency.clamp(1, batch),
+            first_batch: concurrency.clamp(1, batch),
             met: AtomicBool::new(false),
         }
     }
@@ -367,8 +366,87 @@ impl Destination {
             self.pace.lock().change(None);
             tracing::info!(destination, "works again: its probes were accepted, the breaker is closed");
         } else {
-            tracing::info!(destination, accepted, "a probe was answered");
+            tracing::debug!(destination, accepted, "a probe was answered");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn unavailable() -> Outcome {
+        Outcome::Unavailable { code: "connect".to_owned() }
+    }
+
+    #[test]
+    fn at_a_rate_one_seconds_worth_is_claimed_at_once() {
+        let rate = Rate { interval: SignedDuration::from_millis(20), burst: 50 };
+        assert_eq!(KnownPace::of(16, Some(rate), 250).batch(), 50);
+        assert_eq!(KnownPace::of(16, None, 250).batch(), 250);
+        let slow = Rate { interval: SignedDuration::from_mins(1), burst: 1 };
+        assert_eq!(KnownPace::of(16, Some(slow), 250).batch(), 1);
+    }
+
+    #[test]
+    fn after_trouble_little_is_claimed_until_it_goes_well() {
+        let pace = KnownPace::of(16, None, 250);
+        pace.lock().reach = pace.first_batch;
+        let mut batches = Vec::new();
+        for _ in 0..6 {
+            batches.push(pace.batch());
+            pace.went_well();
+        }
+        assert_eq!(batches, [16, 32, 64, 128, 250, 250]);
+    }
+
+    #[test]
+    fn parts_that_are_sent_away_come_back_before_a_rate_has_run_dry() {
+        let rate = Rate { interval: SignedDuration::from_millis(20), burst: 50 };
+        let pace = KnownPace::of(16, Some(rate), 250);
+        let back: Vec<i64> = (0..4).map(|_| pace.come_back(1_000, Some(rate), at(0)).as_second()).collect();
+        assert_eq!(back, [10, 20, 30, 40], "half of 20 s a part");
+        assert_eq!(pace.come_back(1_000_000, Some(rate), at(0)), at(120), "nobody stays away for long");
+        assert_eq!(pace.come_back(1_000, None, at(0)), at(15));
+    }
+
+    #[test]
+    fn a_reading_does_not_undo_what_was_found_out_while_it_was_under_way() {
+        let pace = KnownPace::of(16, None, 250);
+        let mut known = pace.lock();
+        let before = known.changes;
+        let open = OpenBreaker { opened_at: at(5), probe_at: at(15) };
+        known.change(Some(open));
+        known.read(Pace { paused_until: Some(at(9)), breaker: None }, before);
+        assert_eq!(known.pace(), Pace { paused_until: Some(at(9)), breaker: Some(open) });
+        let changes = known.changes;
+        known.read(Pace::default(), changes);
+        assert_eq!(known.pace(), Pace { paused_until: Some(at(9)), breaker: None }, "a pause is never shortened");
+    }
+
+    #[test]
+    fn what_is_left_alone_lets_only_probes_begin_and_a_pause_not_even_those() {
+        let pace = KnownPace::of(16, None, 250);
+        assert!(pace.may_begin(at(0), false));
+        pace.lock().change(Some(OpenBreaker { opened_at: at(0), probe_at: at(10) }));
+        assert!(!pace.may_begin(at(10), false) && pace.may_begin(at(10), true));
+        pace.lock().paused_until = Some(at(20));
+        assert!(!pace.may_begin(at(19), true) && pace.may_begin(at(20), true));
+        assert_eq!(pace.lock().recent.note(&unavailable()), None);
+    }
+
+    #[test]
+    fn the_summary_says_what_rows_wait_for() {
+        let open = OpenBreaker { opened_at: at(0), probe_at: at(10) };
+        let words = in_words("retail", &Pace { paused_until: None, breaker: Some(open) }).unwrap();
+        assert!(words.starts_with("destination `retail` is left alone since 1970-01-01T00:00:00Z"), "{words}");
+        let words = in_words("retail", &Pace { paused_until: Some(at(60)), breaker: None }).unwrap();
+        assert!(words.starts_with("destination `retail` is paused until 1970-01-01T00:01:00Z"), "{words}");
+        assert_eq!(in_words("retail", &Pace::default()), None);
     }
 }
