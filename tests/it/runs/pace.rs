@@ -262,3 +262,31 @@ async fn a_throttle_pauses_every_process_in_full_and_costs_no_attempt() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_answers_with_errors_leaves_few_in_doubt_and_none_of_them_twice() {
+    for (replay, held) in [("replay_window = \"24h\"", 0_usize), ("", 10)] {
+        let (memory, works) = (Memory::default(), Arc::new(AtomicBool::new(false)));
+        let (answers, switch) = (memory.clone(), Arc::clone(&works));
+        let server = HttpServer::start(move |request| {
+            if switch.load(Ordering::SeqCst) { answers.answer(request) } else { HttpAct::answer(500, "") }
+        })
+        .await;
+        let place = Place::new(Backend::Sqlite, &http(server.port, &format!("concurrency = 4\n{replay}"))).await;
+        place.export("week.jsonl", 0..1_200, |number| number);
+        let first = place.run(&["--snapshot", "week.jsonl", "--wait", "0s"]).await;
+        assert_eq!((first.code, first.count("failed")), (4, 0), "{first:?}");
+        let asked = server.requests().len();
+        assert!((10..=UNTIL_OPEN).contains(&asked), "{asked}");
+        assert_eq!(first.count("held") as usize, if held == 0 { 0 } else { asked }, "{first:?}");
+        works.store(true, Ordering::SeqCst);
+        for probe in 1..=2 {
+            place.run_at(probe * NEXT_PROBE, &["--wait", "0s"]).await;
+        }
+        let last = place.run_at(3 * NEXT_PROBE, &["--wait", "60s"]).await;
+        assert_eq!(last.code, if held == 0 { 0 } else { 3 }, "{last:?}");
+        let accepted = if held == 0 { 1_200 } else { 1_200 - asked };
+        assert_eq!(memory.keys().len(), accepted, "{last:?}");
+        assert_eq!(server.requests().len(), asked + accepted, "none is sent twice");
+    }
+}
