@@ -71,6 +71,9 @@ impl RunSummary {
                 count(self.work_left())
             ));
         }
+        if self.work_left() > 0 {
+            steps.extend(self.ending.waits_for.iter().cloned());
+        }
         for (state, filter, number) in [
             ("held", " --state held", self.outcomes.held),
             ("quarantined", "", self.outcomes.quarantined),

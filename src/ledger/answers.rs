@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::stored::{GrantRow, LookRow, Moment, SettledRow, StandingRow, key, state};
 use super::{
-    ClaimAnswer, ClaimBatch, ClaimRequest, Found, Grant, Purpose, Rate, ReceiptFilter, Reservation, Result,
-    SettleAnswer, SettleRequest,
+    ClaimAnswer, ClaimBatch, ClaimRequest, Found, Grant, OpenBreaker, Pace, Purpose, Rate, ReceiptFilter, Reservation,
+    Result, SettleAnswer, SettleRequest,
 };
 use crate::identity::ReceiptKey;
 use crate::receipt::{EventKind, Looks, State, Verdict, verdict};
@@ -172,6 +172,12 @@ pub(super) fn reservation(arrival: Moment, now: Moment, taken: i64, rate: Rate) 
     let burst = self::taken(rate.burst.saturating_sub(1), rate);
     let first = arrival.micros().saturating_sub(taken).saturating_sub(burst);
     Reservation { wait: SignedDuration::from_micros(first.saturating_sub(now.micros()).max(0)) }
+}
+
+/// A breaker is open while it has an instant at which it opened; the database keeps both instants together.
+pub(super) fn pace(paused_until: Option<Timestamp>, opened_at: Option<Timestamp>, probe_at: Option<Timestamp>) -> Pace {
+    let breaker = opened_at.zip(probe_at).map(|(opened_at, probe_at)| OpenBreaker { opened_at, probe_at });
+    Pace { paused_until, breaker }
 }
 
 impl ReceiptFilter {

@@ -84,6 +84,24 @@ pub struct Reservation {
     pub wait: SignedDuration,
 }
 
+/// What keeps workers from a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// Until when it is paused; `None` where it is not, or not any more.
+    pub paused_until: Option<Timestamp>,
+    /// Its breaker, while that is open.
+    pub breaker: Option<OpenBreaker>,
+}
+
+/// A destination's breaker while it is open: nothing goes there but probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenBreaker {
+    /// Since when.
+    pub opened_at: Timestamp,
+    /// When the next probe may go out.
+    pub probe_at: Timestamp,
+}
+
 /// A rate that all workers share: a token bucket in the form of GCRA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
@@ -245,11 +263,24 @@ pub trait Ledger: Send + Sync {
     /// Takes `count` sends of a destination's shared rate.
     async fn reserve(&self, destination: &str, count: u32, rate: Rate) -> Result<Reservation>;
 
-    /// Pauses a destination for every worker until then; never shortens a pause.
+    /// Pauses a destination for every worker until then; never shortens a pause. What was reserved and not used by now
+    /// lapses: whoever waits for it reserves anew once the pause is over.
     async fn pause(&self, destination: &str, until: Timestamp) -> Result<()>;
 
-    /// Until when a destination is paused; `None` where it is not, or not any more.
-    async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>>;
+    /// What keeps every worker from a destination now. Reads only.
+    async fn pace(&self, destination: &str) -> Result<Pace>;
+
+    /// Opens a destination's breaker for every worker, with its first probe a probe interval from now. Answers
+    /// whether it was closed; one that is open is left as it is.
+    async fn open_breaker(&self, destination: &str) -> Result<bool>;
+
+    /// Takes the next probe of an open breaker, if one is due; the one after it is due a probe interval from now.
+    /// Of any number who ask at once one gets it.
+    async fn take_probe(&self, destination: &str) -> Result<bool>;
+
+    /// Counts a probe's answer towards closing the breaker that opened then; a failure counts from nothing again.
+    /// Answers whether that closed it.
+    async fn probe_answered(&self, destination: &str, opened_at: Timestamp, accepted: bool) -> Result<bool>;
 
     /// Closes every connection. SQLite then folds its write-ahead log into the one file, so that a copy of that file
     /// is a copy of the ledger. No verb may be used afterwards.

@@ -2,9 +2,11 @@
 //!
 //! Five decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
 //! [`settlement()`] (what an attempt's outcome does to its receipt), [`looked()`] (what a look at the provider does),
-//! [`review()`] (what a person's decision does) and [`backoff`].
+//! [`review()`] (what a person's decision does) and [`backoff`]. With [`breaker`] comes what the answers of many
+//! attempts say about a destination.
 
 pub mod backoff;
+pub mod breaker;
 mod lookup;
 mod outcome;
 mod review;
@@ -17,7 +19,7 @@ pub use outcome::{Outcome, RetryAfter};
 pub use review::{CONFIRMED, Decision, ReviewRefusal, Reviewed, UnderReview, review};
 pub use settlement::{
     Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, barred, destination_changed, lease_end, listed,
-    settlement, unsent,
+    settlement, uncharged, unsent,
 };
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};

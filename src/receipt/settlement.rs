@@ -88,7 +88,30 @@ pub struct Settlement {
 
 /// Decides what `outcome` does at `now`; `random` in `0.0..1.0` spreads the waits.
 pub fn settlement(attempt: &Attempt, outcome: &Outcome, policy: &Policy, now: Timestamp, random: f64) -> Settlement {
-    let spent = attempt.attempts.saturating_add(1);
+    settled(attempt, attempt.attempts.saturating_add(1), outcome, policy, now, random)
+}
+
+/// Decides what `outcome` does where the attempt is not charged to the receipt unless it ends it: a probe of a
+/// destination that is left alone, or an attempt that found it gone. A doubt is recorded all the same.
+pub fn uncharged(attempt: &Attempt, outcome: &Outcome, policy: &Policy, now: Timestamp, random: f64) -> Settlement {
+    let spent = match outcome {
+        Outcome::Unavailable { .. }
+        | Outcome::Deferred { .. }
+        | Outcome::Ambiguous { .. }
+        | Outcome::KeyInUse { .. } => attempt.attempts,
+        _ => attempt.attempts.saturating_add(1),
+    };
+    settled(attempt, spent, outcome, policy, now, random)
+}
+
+fn settled(
+    attempt: &Attempt,
+    spent: u32,
+    outcome: &Outcome,
+    policy: &Policy,
+    now: Timestamp,
+    random: f64,
+) -> Settlement {
     let keep = Draft { attempt, policy, now, attempts: attempt.attempts };
     let count = Draft { attempts: spent, ..keep };
     match outcome {
@@ -395,6 +418,26 @@ mod tests {
             assert_eq!(settled.ambiguous_since.is_some(), doubtful, "{outcome:?}");
             assert_eq!(settled.next_attempt_at.is_some(), state == S::Retryable, "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_probe_that_fails_is_not_charged_and_its_doubt_is_remembered() {
+        for outcome in every_outcome() {
+            let at = at(NOW);
+            let charged = settlement(&first(), &outcome, &policy(Replay::Always), at, 0.5);
+            let probe = uncharged(&first(), &outcome, &policy(Replay::Always), at, 0.5);
+            assert_eq!((probe.state, probe.reason), (charged.state, charged.reason), "{outcome:?}");
+            assert_eq!(probe.ambiguous_since, charged.ambiguous_since, "{outcome:?}");
+            let ends = charged.state != State::Retryable;
+            assert_eq!(probe.attempts, if ends { charged.attempts } else { 0 }, "{outcome:?}");
+        }
+        let last = Attempt { attempts: 2, ..first() };
+        let unavailable = Outcome::Unavailable { code: code() };
+        let probe = uncharged(&last, &unavailable, &policy(Replay::Never), at(NOW), 0.5);
+        assert_eq!((probe.state, probe.attempts), (State::Retryable, 2), "a probe exhausts nothing");
+        let doubtful = uncharged(&first(), &Outcome::Ambiguous { code: code() }, &policy(Replay::Never), at(NOW), 0.5);
+        assert_eq!((doubtful.state, doubtful.attempts), (State::Held, 0));
+        assert!(doubtful.ambiguous_since.is_some());
     }
 
     #[test]

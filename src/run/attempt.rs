@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Mutex, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
 use super::RunError;
@@ -17,14 +17,17 @@ use super::engine::Work;
 use super::suppression;
 use crate::digest::{Message, ReceiptFacts};
 use crate::identity::{Fingerprint, ReceiptKey};
-use crate::ledger::{Claim, Lease, LedgerError, SettleAnswer, SettleRequest};
+use crate::ledger::{Claim, Lease, LedgerError, OpenBreaker, SettleAnswer, SettleRequest};
 use crate::provider::Outgoing;
-use crate::receipt::{self, EventKind, Outcome, Reason, RetryAfter, Settlement, State};
+use crate::receipt::{self, Attempt, EventKind, Outcome, Policy, Reason, RetryAfter, Settlement, State};
 use crate::rehearsal::{self, Step};
 use crate::snapshot::Row;
 
 /// No outcome waits longer than this to be recorded.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How late a send may come and still count as taken from the rate when it was reserved.
+const RATE_LAPSES: Duration = Duration::from_millis(500);
 
 /// Time between two offers of the same outcomes to a ledger that is out of reach.
 const SETTLE_AGAIN: Duration = Duration::from_secs(1);
@@ -37,6 +40,33 @@ pub(super) struct Granted {
     pub fingerprint: Fingerprint,
     /// The sealed line.
     pub line: Arc<[u8]>,
+}
+
+/// When and as what the sends of a chunk begin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// When the first of them may start; the others follow at the destination's rate.
+    pub at: Instant,
+    /// The open breaker that they probe.
+    pub probe: Option<OpenBreaker>,
+}
+
+impl Start {
+    /// As from now, by a destination that is trusted.
+    pub(super) fn now() -> Self {
+        Self { at: Instant::now(), probe: None }
+    }
+}
+
+/// From when on a chunk has its places in the rate.
+#[derive(Debug)]
+struct Anchor {
+    /// The start of the first place that is counted from here.
+    at: Instant,
+    /// Which place that is.
+    first: u32,
+    /// The chunk's places end before this one.
+    end: u32,
 }
 
 /// What became of a chunk of granted rows.
@@ -58,8 +88,9 @@ pub(super) struct Chunk<'a> {
     pub(super) work: &'a Arc<Work>,
     pub(super) destination: &'a Arc<Destination>,
     part: u32,
-    /// When the first send may start; the others follow at the destination's rate.
-    began: Instant,
+    /// The open breaker that is probed.
+    probe: Option<OpenBreaker>,
+    rate: Mutex<Anchor>,
     /// When the claims end on our own clock; they were asked for together.
     lease: Lease,
     /// The ledger does not take outcomes at the moment: nothing more is begun that it would have to remember.
@@ -77,9 +108,10 @@ pub(super) async fn send_chunk(
     destination: &Arc<Destination>,
     part: u32,
     granted: Vec<Granted>,
+    start: Start,
 ) -> Result<ChunkEnd, RunError> {
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
-    let chunk = Chunk::begin(work, destination, part, lease);
+    let chunk = Chunk::begin(work, destination, part, lease, start, granted.len());
     rehearsal::reach(Step::BeforeRender);
     let rendered = render(work, granted).await?;
     rehearsal::reach(Step::AfterRender);
@@ -115,10 +147,25 @@ fn render_one(work: &Work, claim: &Claim, line: &[u8]) -> Rendered {
         .map_err(|error| error.to_string())
 }
 
+impl Anchor {
+    fn start_of(&self, place: u32, destination: &Destination) -> Instant {
+        self.at + destination.spacing(place.saturating_sub(self.first))
+    }
+}
+
 impl<'a> Chunk<'a> {
-    /// A chunk whose claims were asked for together and end with `lease`.
-    pub(super) fn begin(work: &'a Arc<Work>, destination: &'a Arc<Destination>, part: u32, lease: Lease) -> Self {
-        Self { work, destination, part, began: Instant::now(), lease, ledger_is_away: AtomicBool::new(false) }
+    /// A chunk of so many claims that were asked for together and end with `lease`.
+    pub(super) fn begin(
+        work: &'a Arc<Work>,
+        destination: &'a Arc<Destination>,
+        part: u32,
+        lease: Lease,
+        start: Start,
+        claims: usize,
+    ) -> Self {
+        let end = u32::try_from(claims).unwrap_or(u32::MAX);
+        let rate = Mutex::new(Anchor { at: start.at, first: 0, end });
+        Self { work, destination, part, probe: start.probe, rate, lease, ledger_is_away: AtomicBool::new(false) }
     }
 
     /// Brings everything that was begun to its end and records the ends in batches as they come; `ready` are those
@@ -162,11 +209,14 @@ impl<'a> Chunk<'a> {
     async fn attempt(&self, place: u32, granted: Granted, message: Rendered) -> Ended {
         let (work, destination) = (self.work, self.destination);
         let Granted { claim, fingerprint, .. } = granted;
-        let turn = if message.is_ok() { self.turn(place, &claim).await } else { None };
+        let policy = destination.policy(work.run.new.deadline_at);
+        let barred = |began_at| receipt::barred(&claim.grant.attempt(began_at), &policy);
+        // What may not begin any more waits for nothing.
+        let may_wait = message.is_ok() && barred(work.clock.now()).is_none();
+        let turn = if may_wait { self.turn(place, &claim).await } else { None };
         let began_at = work.clock.now();
         let facts = claim.grant.attempt(began_at);
-        let policy = destination.policy(work.run.new.deadline_at);
-        let settlement = match (message, receipt::barred(&facts, &policy)) {
+        let settlement = match (message, barred(began_at)) {
             (Err(reason), _) => {
                 tracing::warn!(receipt = claim.key.short(), run = work.run_id(), "cannot be rendered: {reason}");
                 receipt::unsent(&facts, &policy, Reason::RenderError, began_at)
@@ -184,7 +234,7 @@ impl<'a> Chunk<'a> {
                     None => Outcome::NotStarted,
                 };
                 drop(turn);
-                let settlement = receipt::settlement(&facts, &outcome, &policy, work.clock.now(), work.random());
+                let settlement = self.settlement(&facts, &outcome, &policy);
                 self.after_outcome(&claim.key, outcome, &settlement).await;
                 settlement
             }
@@ -204,7 +254,9 @@ impl<'a> Chunk<'a> {
             self.destination.doubts.note(&claim.key);
         }
         let spent = settlement.attempts > claim.grant.attempts;
-        let first_attempt_at = claim.grant.first_attempt_at.or(spent.then_some(began_at));
+        // A doubt counts its provider's window from here, also where a probe left it and nothing was charged.
+        let first_attempt = spent || settlement.ambiguous_since.is_some_and(|since| since == began_at);
+        let first_attempt_at = claim.grant.first_attempt_at.or(first_attempt.then_some(began_at));
         let request = SettleRequest {
             key: claim.key,
             fingerprint,
@@ -219,20 +271,39 @@ impl<'a> Chunk<'a> {
         Ended { request, spent }
     }
 
+    /// What an outcome does to its receipt. A probe, and an attempt that finds a destination gone that is left alone by
+    /// now, costs the receipt no attempt.
+    fn settlement(&self, facts: &Attempt, outcome: &Outcome, policy: &Policy) -> Settlement {
+        let found_gone = matches!(outcome, Outcome::Unavailable { .. }) && self.destination.pace.is_left_alone();
+        let decide = if self.probe.is_some() || found_gone { receipt::uncharged } else { receipt::settlement };
+        decide(facts, outcome, policy, self.work.clock.now(), self.work.random())
+    }
+
     /// Waits for this send's place in the rate and among those at the same time; `None` where it may not be begun.
     async fn turn(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
-        let starts_at = self.began + self.destination.spacing(place);
-        let turn = tokio::select! {
-            turn = async {
-                sleep_until(starts_at).await;
-                self.destination.sends.acquire().await
-            } => turn.ok()?,
-            () = self.work.halt.cancelled() => return None,
-        };
-        let may_begin = !self.work.halt.is_cancelled()
+        tokio::select! {
+            turn = self.place_in_the_rate(place, claim) => turn,
+            () = self.work.halt.cancelled() => None,
+        }
+    }
+
+    async fn place_in_the_rate(&self, place: u32, claim: &Claim) -> Option<SemaphorePermit<'_>> {
+        let (work, destination) = (self.work, self.destination);
+        let starts_at = self.rate.lock().await.start_of(place, destination);
+        sleep_until(starts_at).await;
+        let turn = destination.sends.acquire().await.ok()?;
+        if let Err(error) = self.still_at_the_rate(place).await {
+            work.fail(error);
+            return None;
+        }
+        if let Err(error) = destination.read_pace(work.ledger.as_ref()).await {
+            work.fail(error);
+            return None;
+        }
+        let may_begin = !work.halt.is_cancelled()
             && !self.ledger_is_away.load(Ordering::Relaxed)
-            && !self.destination.is_paused(self.work.clock.now())
-            && claim.lease.covers(self.destination.config.send_timeout);
+            && destination.pace.may_begin(work.clock.now(), self.probe.is_some())
+            && claim.lease.covers(destination.config.send_timeout);
         may_begin.then_some(turn)
     }
 
@@ -241,9 +312,31 @@ impl<'a> Chunk<'a> {
         self.ledger_is_away.load(Ordering::Relaxed)
     }
 
+    /// A send that could not start when it was to start has lost its place: the others have gone on at the rate
+    /// meanwhile. It queues again, with all that come behind it in its chunk.
+    async fn still_at_the_rate(&self, place: u32) -> Result<(), RunError> {
+        let destination = self.destination;
+        let Some(rate) = destination.config.rate else { return Ok(()) };
+        let starts_at = {
+            let mut anchor = self.rate.lock().await;
+            if anchor.start_of(place, destination).elapsed() > RATE_LAPSES.max(rate.interval.unsigned_abs()) {
+                let left = anchor.end.saturating_sub(place).max(1);
+                let wait = destination.reserve(left as usize, self.work.ledger.as_ref()).await?;
+                *anchor = Anchor { at: Instant::now() + wait, first: place, ..*anchor };
+            }
+            anchor.start_of(place, destination)
+        };
+        sleep_until(starts_at).await;
+        Ok(())
+    }
+
     /// What an outcome means beyond its own receipt, which is recorded whatever becomes of this.
     async fn after_outcome(&self, key: &ReceiptKey, outcome: Outcome, settlement: &Settlement) {
         let (work, destination) = (self.work, self.destination);
+        let answered = destination.answered(&outcome, self.probe, work.clock.now(), work.ledger.as_ref()).await;
+        if let Err(error) = answered {
+            work.fail(error);
+        }
         match outcome {
             Outcome::Throttled { until, .. } => {
                 let until = match until {
@@ -284,8 +377,11 @@ impl<'a> Chunk<'a> {
         };
         let rejected = requests.iter().filter(|request| request.settlement.reason == Some(Reason::Rejected)).count();
         work.brakes.rejections(spent, rejected);
-        let moved = |request: &SettleRequest| {
-            request.settlement.state != State::Retryable || request.settlement.event == EventKind::Lookup
+        let moved = |request: &SettleRequest| match request.settlement.event {
+            EventKind::Lookup => true,
+            // A probe that is not accepted is waiting, whatever it costs.
+            _ if self.probe.is_some() => request.settlement.state == State::Sent,
+            _ => request.settlement.state != State::Retryable,
         };
         if spent > 0 || requests.iter().any(moved) {
             work.progressed();

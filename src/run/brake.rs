@@ -1,5 +1,5 @@
 //! The two brakes of a run: too many conflicts, too many rejections. Counted by each invocation from zero, so that
-//! running again after the cause was mended goes on.
+//! running again after the cause was mended goes on: counted over the run, the brake would be on again at once.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

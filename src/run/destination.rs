@@ -1,39 +1,23 @@
-//! A destination while a run is on: its provider, its places for sends and claims, its pace, and the rules that
-//! decide over an outcome there.
+//! A destination while a run is on: its provider, its places for sends and claims, and the rules that decide over an
+//! outcome there. Its pace is in `pace`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::engine::PARTS_AT_ONCE;
 use super::lookup::Doubts;
-use super::{Clock, Refusal, RunError};
+use super::pace::KnownPace;
+use super::{Refusal, RunError};
 use crate::config::{Config, DestinationConfig};
 use crate::ledger::{DestinationNumber, Ledger};
 use crate::provider::{self, Provider};
 use crate::receipt::{Capabilities, Lookup, Policy, Replay};
-
-/// How long a reading of a destination's pause is good for.
-const PAUSE_READING: Duration = Duration::from_secs(1);
-
-/// A pause that ends so soon is waited for on the spot; for a longer one the rows are left, so that they hold up
-/// neither other destinations nor the end of the run.
-const SHORT_PAUSE: SignedDuration = SignedDuration::from_secs(2);
-
-/// Whether a batch may be claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// The first of its sends may start now.
-    Go,
-    /// The destination is paused until then.
-    Paused(Timestamp),
-    /// The run was stopped.
-    Stopped,
-}
 
 /// A configured destination, ready to send.
 pub(super) struct Destination {
@@ -47,17 +31,12 @@ pub(super) struct Destination {
     pub sends: Semaphore,
     /// Claims that are not settled yet.
     pub claims: Arc<Semaphore>,
-    /// Greatest number of rows claimed at once.
-    pub batch: usize,
+    /// What keeps us from it, as far as this process knows.
+    pub pace: KnownPace,
+    /// Parts that have rows under way here.
+    pub places: Semaphore,
     /// What this process has left in doubt here lately.
     pub doubts: Doubts,
-    pause: Mutex<Pause>,
-}
-
-#[derive(Debug, Default)]
-struct Pause {
-    read_at: Option<Instant>,
-    until: Option<Timestamp>,
 }
 
 impl Destination {
@@ -73,9 +52,9 @@ impl Destination {
             number,
             sends: Semaphore::new(config.concurrency),
             claims: Arc::new(Semaphore::new(claims)),
-            batch: batch.clamp(1, claims),
+            pace: KnownPace::of(config.concurrency, config.rate, batch.clamp(1, claims)),
+            places: Semaphore::new(PARTS_AT_ONCE),
             doubts: Doubts::of(capabilities.lookup),
-            pause: Mutex::default(),
             config: config.clone(),
         })
     }
@@ -99,87 +78,6 @@ impl Destination {
     /// Time from a batch's first send to the one in this place.
     pub(super) fn spacing(&self, place: u32) -> Duration {
         self.config.rate.map_or(Duration::ZERO, |rate| rate.interval.unsigned_abs().saturating_mul(place))
-    }
-
-    /// Whether this process knows of a pause. One that was read or set stays true until its end: no pause is shortened.
-    pub(super) fn is_paused(&self, now: Timestamp) -> bool {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner).until.is_some_and(|until| until > now)
-    }
-
-    /// Waits until `count` sends may start at the shared rate, unless the destination is paused for longer.
-    ///
-    /// # Errors
-    /// When the ledger fails.
-    pub(super) async fn admit(
-        &self,
-        count: usize,
-        ledger: &dyn Ledger,
-        clock: &Clock,
-        stop: &CancellationToken,
-    ) -> Result<Admission, RunError> {
-        match self.unpaused(ledger, clock, stop).await? {
-            Admission::Go => {}
-            kept_off => return Ok(kept_off),
-        }
-        let wait = match self.config.rate {
-            None => Duration::ZERO,
-            Some(rate) => {
-                let count = u32::try_from(count).unwrap_or(u32::MAX);
-                ledger.reserve(&self.config.name, count, rate).await?.wait.unsigned_abs()
-            }
-        };
-        Ok(if sleep(wait, stop).await { Admission::Go } else { Admission::Stopped })
-    }
-
-    /// Waits for the end of a short pause: all that a look has to wait for.
-    ///
-    /// # Errors
-    /// When the ledger fails.
-    pub(super) async fn unpaused(
-        &self,
-        ledger: &dyn Ledger,
-        clock: &Clock,
-        stop: &CancellationToken,
-    ) -> Result<Admission, RunError> {
-        while let Some(until) = self.paused_until(ledger).await? {
-            let wait = until.duration_since(clock.now());
-            if !wait.is_positive() {
-                break;
-            }
-            if wait > SHORT_PAUSE {
-                return Ok(Admission::Paused(until));
-            }
-            if !sleep(wait.unsigned_abs().min(PAUSE_READING), stop).await {
-                return Ok(Admission::Stopped);
-            }
-        }
-        Ok(if stop.is_cancelled() { Admission::Stopped } else { Admission::Go })
-    }
-
-    /// Pauses the destination for every worker.
-    ///
-    /// # Errors
-    /// When the ledger fails.
-    pub(super) async fn pause(&self, until: Timestamp, ledger: &dyn Ledger) -> Result<(), RunError> {
-        {
-            // At once for our own sends; the next admission reads what all the others have set.
-            let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-            *pause = Pause { read_at: None, until: pause.until.max(Some(until)) };
-        }
-        Ok(ledger.pause(&self.config.name, until).await?)
-    }
-
-    async fn paused_until(&self, ledger: &dyn Ledger) -> Result<Option<Timestamp>, RunError> {
-        {
-            let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-            if pause.read_at.is_some_and(|at| at.elapsed() < PAUSE_READING) {
-                return Ok(pause.until);
-            }
-        }
-        let until = ledger.paused_until(&self.config.name).await?;
-        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-        *pause = Pause { read_at: Some(Instant::now()), until: pause.until.max(until) };
-        Ok(pause.until)
     }
 }
 
@@ -267,8 +165,13 @@ impl Destinations {
             .unwrap_or_default()
     }
 
+    /// All of them, by name.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Destination>> {
+        self.0.values()
+    }
+
     /// The longest lease of all, which part leases take too.
-    pub(super) fn longest_lease(&self) -> jiff::SignedDuration {
-        self.0.values().map(|destination| destination.config.lease).max().unwrap_or(jiff::SignedDuration::from_mins(5))
+    pub(super) fn longest_lease(&self) -> SignedDuration {
+        self.0.values().map(|destination| destination.config.lease).max().unwrap_or(SignedDuration::from_mins(5))
     }
 }

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
 use super::guards::{self, Refusal};
+use super::pace;
 use super::part::work_part;
 use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, observe};
 use crate::config::Config;
@@ -20,8 +22,11 @@ use crate::ledger::{Ledger, Mode, PartGrant, Run};
 use crate::rehearsal::{self, Step};
 use crate::snapshot::{Manifest, Store};
 
-/// Parts that one process works on at the same time: enough to overlap round trips, few enough to bound memory.
+/// Parts of a process that have rows under way at one destination: enough to overlap round trips, few enough to bound
+/// memory.
 pub(super) const PARTS_AT_ONCE: usize = 4;
+/// Parts that are read, or wait for a place at a destination.
+const BEGUN_AT_ONCE: usize = 2;
 /// How often a waiting run looks whether something changed.
 const POLL: Duration = Duration::from_secs(2);
 /// The shortest default of `--wait`.
@@ -130,6 +135,10 @@ impl Invocation<'_> {
         let digest = guards::digest_config(&setup.config, &run.new.digest_type)?;
         let limits = Limits { max_conflicts: digest.max_conflicts, max_rejected: digest.max_rejected };
         let manifest = setup.store.manifest(&run.new.snapshot_id)?;
+        let wait = self.wait.unwrap_or_else(|| {
+            let in_doubt = self.destinations.longest_lease().saturating_add(self.destinations.longest_settle());
+            in_doubt.max(LEAST_WAIT)
+        });
         setup.progress.begin(&run.new.run_id, run.new.rows);
         let work = Arc::new(Work {
             bundle,
@@ -147,11 +156,9 @@ impl Invocation<'_> {
             closed: AtomicBool::new(false),
             problem: Mutex::default(),
             progressed_at: Mutex::new(Instant::now()),
+            wait: wait.unsigned_abs(),
+            slots: Arc::new(Semaphore::new(BEGUN_AT_ONCE)),
             run,
-        });
-        let wait = self.wait.unwrap_or_else(|| {
-            let in_doubt = self.destinations.longest_lease().saturating_add(self.destinations.longest_settle());
-            in_doubt.max(LEAST_WAIT)
         });
         let ending = drive(&work, wait).await?;
         if ending.brake != work.run.brake {
@@ -190,8 +197,9 @@ async fn take_parts(
     tasks: &mut JoinSet<Result<(), RunError>>,
 ) -> Result<bool, RunError> {
     loop {
-        let next_due_at = begin_parts(work, wait, tasks).await?;
+        let begun = begin_parts(work, wait, tasks).await?;
         if tasks.is_empty() {
+            let Begun::AllThatWant { next_due_at } = begun else { continue };
             if work.must_stop() {
                 return Ok(false);
             }
@@ -207,33 +215,48 @@ async fn take_parts(
         }
         tokio::select! {
             Some(ended) = tasks.join_next() => ended.map_err(|_| RunError::Internal)??,
+            // A part has found its places: the next one may be begun.
+            _ = work.slots.acquire(), if begun == Begun::AsManyAsMay && !work.must_stop() => {}
             // Another part may have come due meanwhile.
-            _ = sleep(POLL, &work.halt), if tasks.len() < PARTS_AT_ONCE && !work.must_stop() => {}
+            _ = sleep(POLL, &work.halt), if begun != Begun::AsManyAsMay && !work.must_stop() => {}
         }
     }
 }
 
-/// Begins what may be begun; answers when the next part wants work where none does now.
+/// Which parts were begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// As many as may be at the same time.
+    AsManyAsMay,
+    /// All that want work now.
+    AllThatWant {
+        /// When the next one does.
+        next_due_at: Option<Timestamp>,
+    },
+}
+
+/// Begins what may be begun.
 async fn begin_parts(
     work: &Arc<Work>,
     wait: SignedDuration,
     tasks: &mut JoinSet<Result<(), RunError>>,
-) -> Result<Option<Timestamp>, RunError> {
+) -> Result<Begun, RunError> {
     let lease = work.destinations.longest_lease();
     // Parts that only come and go, as under a provider that throttles for ever, are waiting too. Whoever works
     // settles something within a lease.
     let patience = wait.max(lease).unsigned_abs();
-    while tasks.len() < PARTS_AT_ONCE && !work.must_stop() && work.idle_for() <= patience {
+    while !work.must_stop() && work.idle_for() <= patience {
+        let Ok(slot) = Arc::clone(&work.slots).try_acquire_owned() else { return Ok(Begun::AsManyAsMay) };
         let worker = worker_number()?;
         match work.ledger.take_part(work.run.run_number, worker, lease).await? {
             PartGrant::Taken { part } => {
                 let work = Arc::clone(work);
-                tasks.spawn(async move { work_part(&work, part, worker).await });
+                tasks.spawn(async move { work_part(&work, part, worker, slot).await });
             }
-            PartGrant::None { next_due_at } => return Ok(next_due_at),
+            PartGrant::None { next_due_at } => return Ok(Begun::AllThatWant { next_due_at }),
         }
     }
-    Ok(None)
+    Ok(Begun::AllThatWant { next_due_at: None })
 }
 
 /// Waits for what is due next; `false` where that would take too long or the run was stopped.
@@ -284,6 +307,10 @@ pub(super) struct Work {
     closed: AtomicBool,
     problem: Mutex<Option<RunError>>,
     progressed_at: Mutex<Instant>,
+    /// For how long nothing may be settled before the run is given up for now.
+    wait: Duration,
+    /// Parts that may be read, or wait for a place at a destination, at the same time.
+    pub slots: Arc<Semaphore>,
 }
 
 impl Work {
@@ -344,16 +371,36 @@ impl Work {
         self.progressed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
+    /// Whether so long a wait is within what the run may wait.
+    pub(super) fn may_wait(&self, wait: Duration) -> bool {
+        self.idle_for().saturating_add(wait) <= self.wait
+    }
+
     /// How the work ended where the run could not be closed.
     async fn ending(&self) -> Result<Ending, RunError> {
         if let Some(error) = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
+        }
+        let waits_for = self.waits_for().await?;
+        for wait in &waits_for {
+            tracing::warn!(run = self.run_id(), "work is left: {wait}");
         }
         Ok(Ending {
             failed_otherwise: 0,
             brake: self.brakes.on().map(|brake| brake.0),
             open: !self.closed.load(Ordering::Relaxed),
             next_due_at: self.ledger.next_due_at(self.run.run_number).await?,
+            waits_for,
         })
+    }
+
+    /// The destinations that keep our rows waiting now.
+    async fn waits_for(&self) -> Result<Vec<String>, RunError> {
+        let mut waits = Vec::new();
+        for destination in self.destinations.all().filter(|destination| destination.pace.was_met()) {
+            let pace = self.ledger.pace(&destination.config.name).await?;
+            waits.extend(pace::in_words(&destination.config.name, &pace));
+        }
+        Ok(waits)
     }
 }

@@ -11,10 +11,11 @@ use jiff::SignedDuration;
 use tokio::sync::SemaphorePermit;
 
 use super::RunError;
-use super::attempt::{Chunk, ChunkEnd, Ended, Granted};
-use super::destination::{Admission, Destination};
+use super::attempt::{Chunk, ChunkEnd, Ended, Granted, Start};
+use super::destination::Destination;
 use super::engine::Work;
-use super::part::{KeyedRow, Pass, claim, cut, later, still_ours};
+use super::part::{KeyedRow, Pass, claim, later};
+use super::queue::still_ours;
 use crate::identity::ReceiptKey;
 use crate::ledger::{Lease, Purpose};
 use crate::receipt::{self, Looks, Lookup, Outcome};
@@ -70,9 +71,10 @@ pub(super) async fn claim_and_look(
     rows: Vec<KeyedRow>,
     pass: &mut Pass,
 ) -> Result<(), RunError> {
+    pass.let_others_begin();
     let mut rows = not_too_early(work, destination, rows, pass).into_iter().peekable();
     while rows.peek().is_some() {
-        let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
+        let batch: Vec<KeyedRow> = rows.by_ref().take(destination.pace.batch()).collect();
         let count = batch.len();
         let places = tokio::select! {
             // The semaphore is never closed.
@@ -80,25 +82,23 @@ pub(super) async fn claim_and_look(
             () = work.halt.cancelled() => None,
         };
         if places.is_none() || work.must_stop() {
-            return cut(pass);
+            pass.cut_short = true;
+            return Ok(());
         }
-        match destination.unpaused(work.ledger.as_ref(), &work.clock, &work.halt).await? {
-            Admission::Go => {}
-            Admission::Stopped => return cut(pass),
-            Admission::Paused(until) => {
-                pass.wait_until(until);
-                return Ok(());
-            }
+        if let Some(until) = destination.paused_until(work.ledger.as_ref(), &work.clock).await? {
+            pass.wait_until(until);
+            return Ok(());
         }
         if !still_ours(work, part, pass).await? {
-            return cut(pass);
+            pass.cut_short = true;
+            return Ok(());
         }
         let (number, lease) = (destination.number, destination.config.lease);
         let granted = claim(work, part, number, lease, Purpose::Reconcile, batch, pass).await?;
         if let Some(at) = look_chunk(work, destination, part, granted).await?.due_at {
             pass.wait_until(at);
         }
-        pass.handled(work, part, count);
+        work.progress.part(part, pass.handled(count));
         drop(places);
     }
     Ok(())
@@ -125,7 +125,7 @@ async fn look_chunk(
     granted: Vec<Granted>,
 ) -> Result<ChunkEnd, RunError> {
     let Some(lease) = granted.first().map(|granted| granted.claim.lease) else { return Ok(ChunkEnd::default()) };
-    let chunk = Chunk::begin(work, destination, part, lease);
+    let chunk = Chunk::begin(work, destination, part, lease, Start::now(), granted.len());
     let keys: Vec<ReceiptKey> = granted.iter().map(|granted| granted.claim.key).collect();
     let looks = work.ledger.looks(work.run.new.iso_week, &keys).await?;
     let begun: FuturesUnordered<_> =
@@ -162,7 +162,7 @@ async fn turn<'a>(chunk: &Chunk<'a>, lease: &Lease) -> Option<SemaphorePermit<'a
     };
     let may_begin = !work.halt.is_cancelled()
         && !chunk.ledger_is_away()
-        && !destination.is_paused(work.clock.now())
+        && destination.pace.may_begin(work.clock.now(), true)
         && lease.covers(destination.config.send_timeout);
     may_begin.then_some(turn)
 }

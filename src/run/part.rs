@@ -1,18 +1,23 @@
-//! One part of a run: keys and fingerprints, a look at the ledger, claims in batches, and what is left to wait for.
+//! One part of a run: keys and fingerprints, a look at the ledger, and what is left to wait for. When its rows are
+//! claimed and sent is decided in `queue`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::RunError;
-use super::attempt::{self, Granted};
-use super::destination::{Admission, Destination};
+use super::attempt::Granted;
+use super::destination::Destination;
 use super::engine::Work;
 use super::lookup;
+use super::queue::claim_and_send;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
 use crate::ledger::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Lease, PartEnd,
@@ -37,40 +42,69 @@ pub(super) struct KeyedRow {
 /// Rows that may be claimed, by what for and where to.
 type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
 
-/// What one pass over a part leaves behind.
+/// What one pass over a part leaves behind. Its rows for different destinations go their ways at the same time, each
+/// with a pass of its own that is joined to the part's in the end.
 pub(super) struct Pass {
     /// The part's and its claims' worker: a number of this pass alone, so that two passes over one part in the same
     /// process are as foreign to each other as two processes are.
-    worker: i64,
+    pub(super) worker: i64,
     /// Runs that have receipts of our rows which will still move.
     owners: HashSet<i64>,
     counts: ForeignCounts,
     due_at: Option<Timestamp>,
     /// A stop or a brake left rows untouched.
-    cut_short: bool,
+    pub(super) cut_short: bool,
     /// When our lease of the part was last prolonged.
-    renewed_at: Instant,
-    /// Rows that need nothing more in this pass.
-    handled: usize,
+    pub(super) renewed_at: Instant,
+    /// Rows that need nothing more in this pass, over all destinations.
+    handled: Arc<AtomicUsize>,
+    /// Keeps other parts from being begun until every row has its place or is left.
+    slot: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Pass {
-    fn of(worker: i64) -> Self {
+    fn of(worker: i64, slot: OwnedSemaphorePermit) -> Self {
         Self {
             worker,
+            slot: Some(Arc::new(slot)),
             owners: HashSet::new(),
             counts: ForeignCounts::default(),
             due_at: None,
             cut_short: false,
             renewed_at: Instant::now(),
-            handled: 0,
+            handled: Arc::default(),
         }
     }
 
-    /// So many more rows need nothing more in this pass.
-    pub(super) fn handled(&mut self, work: &Work, part: u32, rows: usize) {
-        self.handled += rows;
-        work.progress.part(part, self.handled as u64);
+    /// A pass for the rows of one destination.
+    fn branch(&self) -> Self {
+        Self {
+            worker: self.worker,
+            slot: self.slot.clone(),
+            owners: HashSet::new(),
+            counts: ForeignCounts::default(),
+            due_at: None,
+            cut_short: false,
+            renewed_at: self.renewed_at,
+            handled: Arc::clone(&self.handled),
+        }
+    }
+
+    fn join(&mut self, branch: &Self) {
+        self.cut_short |= branch.cut_short;
+        if let Some(at) = branch.due_at {
+            self.wait_until(at);
+        }
+    }
+
+    /// So many more rows are handled; answers how many that are now.
+    pub(super) fn handled(&self, rows: usize) -> u64 {
+        self.handled.fetch_add(rows, Ordering::Relaxed) as u64 + rows as u64
+    }
+
+    /// Its rows have their place, or are left: another part may be begun.
+    pub(super) fn let_others_begin(&mut self) {
+        self.slot = None;
     }
 
     pub(super) fn wait_until(&mut self, at: Timestamp) {
@@ -82,23 +116,26 @@ impl Pass {
 ///
 /// # Errors
 /// When ledger, store or a destination fails; the part is then left to its lease.
-pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Result<(), RunError> {
+pub(super) async fn work_part(
+    work: &Arc<Work>,
+    part: u32,
+    worker: i64,
+    slot: OwnedSemaphorePermit,
+) -> Result<(), RunError> {
     let rows = keyed_rows(work, part).await?;
-    let mut pass = Pass::of(worker);
+    let mut pass = Pass::of(worker, slot);
     let seen = rows.len();
     let claimable = look(work, part, rows, &mut pass).await?;
-    pass.handled = seen - claimable.values().map(Vec::len).sum::<usize>();
-    work.progress.part(part, pass.handled as u64);
-    for ((purpose, number), rows) in claimable {
-        let Some(destination) = destination_of(work, &rows, number) else {
-            hold_elsewhere(work, part, number, rows, &mut pass).await?;
-            continue;
-        };
-        if purpose == Purpose::Reconcile && destination.lookup().is_some() {
-            lookup::claim_and_look(work, part, &destination, rows, &mut pass).await?;
-        } else {
-            claim_and_send(work, part, &destination, purpose, rows, &mut pass).await?;
-        }
+    let handled = pass.handled(seen - claimable.values().map(Vec::len).sum::<usize>());
+    work.progress.part(part, handled);
+    let branches: Vec<_> = claimable
+        .into_iter()
+        .map(|((purpose, number), rows)| work_branch(work, part, purpose, number, rows, pass.branch()))
+        .collect();
+    pass.let_others_begin();
+    // A destination that makes its rows wait delays no other's.
+    for branch in join_all(branches).await {
+        pass.join(&branch?);
     }
     wait_for_owners(work, &mut pass).await?;
     let end = match pass.due_at {
@@ -114,6 +151,30 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
         work.progressed();
     }
     Ok(())
+}
+
+/// The rows of one destination; answers what is left of them.
+async fn work_branch(
+    work: &Arc<Work>,
+    part: u32,
+    purpose: Purpose,
+    number: DestinationNumber,
+    rows: Vec<KeyedRow>,
+    mut pass: Pass,
+) -> Result<Pass, RunError> {
+    let worked = match destination_of(work, &rows, number) {
+        Some(destination) if purpose == Purpose::Reconcile && destination.lookup().is_some() => {
+            lookup::claim_and_look(work, part, &destination, rows, &mut pass).await
+        }
+        Some(destination) => claim_and_send(work, part, &destination, purpose, rows, &mut pass).await,
+        None => hold_elsewhere(work, part, number, rows, &mut pass).await,
+    };
+    if worked.is_err() {
+        // The other destinations' rows bring to an end what they have begun, and no more.
+        work.halt.cancel();
+    }
+    pass.let_others_begin();
+    worked.map(|()| pass)
 }
 
 /// A row whose receipt is on its way in another open run is looked at again, so that the counts that are kept of this
@@ -335,69 +396,6 @@ async fn hold_elsewhere(
     if !requests.is_empty() {
         work.ledger.settle(work.run.run_number, work.run.new.iso_week, &requests).await?;
     }
-    Ok(())
-}
-
-/// Claims rows in batches as places, pace and brakes allow, and sends what was granted.
-async fn claim_and_send(
-    work: &Arc<Work>,
-    part: u32,
-    destination: &Arc<Destination>,
-    purpose: Purpose,
-    rows: Vec<KeyedRow>,
-    pass: &mut Pass,
-) -> Result<(), RunError> {
-    let mut rows = rows.into_iter().peekable();
-    while rows.peek().is_some() {
-        let batch: Vec<KeyedRow> = rows.by_ref().take(destination.batch).collect();
-        let wanted = u32::try_from(batch.len()).unwrap_or(u32::MAX);
-        let places = tokio::select! {
-            // The semaphore is never closed.
-            places = destination.claims.acquire_many(wanted) => places.ok(),
-            () = work.halt.cancelled() => None,
-        };
-        let Some(places) = places else { return cut(pass) };
-        if work.must_stop() {
-            return cut(pass);
-        }
-        match destination.admit(batch.len(), work.ledger.as_ref(), &work.clock, &work.halt).await? {
-            // Taking one's turn at a rate is no idle waiting.
-            Admission::Go if destination.config.rate.is_some() => work.progressed(),
-            Admission::Go => {}
-            Admission::Stopped => return cut(pass),
-            Admission::Paused(until) => {
-                pass.wait_until(until);
-                return Ok(());
-            }
-        }
-        if !still_ours(work, part, pass).await? {
-            // Another worker has taken the part over; the receipts decide, but there is no need to race it.
-            return cut(pass);
-        }
-        pass.handled += batch.len();
-        let granted = claim(work, part, destination.number, destination.config.lease, purpose, batch, pass).await?;
-        let end = attempt::send_chunk(work, destination, part, granted).await?;
-        work.progress.part(part, pass.handled as u64);
-        if let Some(at) = end.due_at {
-            pass.wait_until(at);
-        }
-        drop(places);
-    }
-    Ok(())
-}
-
-/// Prolongs our lease of the part once a third of it is over.
-pub(super) async fn still_ours(work: &Work, part: u32, pass: &mut Pass) -> Result<bool, RunError> {
-    let lease = work.destinations.longest_lease();
-    if pass.renewed_at.elapsed() < lease.unsigned_abs() / 3 {
-        return Ok(true);
-    }
-    pass.renewed_at = Instant::now();
-    Ok(work.ledger.renew_part(work.run.run_number, part, pass.worker, lease).await?)
-}
-
-pub(super) fn cut(pass: &mut Pass) -> Result<(), RunError> {
-    pass.cut_short = true;
     Ok(())
 }
 

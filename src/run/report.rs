@@ -112,6 +112,8 @@ pub struct Ending {
     pub open: bool,
     /// When the next row that waits is due.
     pub next_due_at: Option<Timestamp>,
+    /// The destinations that rows wait for, each with why, in words.
+    pub waits_for: Vec<String>,
 }
 
 impl RunSummary {

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use counterfoil::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use counterfoil::ledger::{
     ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Grant, KeyPin, Ledger,
-    LedgerError, Mode, NewRun, PartEnd, PartGrant, Pins, Purpose, Rate, ReceiptFilter, Run, SettleAnswer,
+    LedgerError, Mode, NewRun, Pace, PartEnd, PartGrant, Pins, Purpose, Rate, ReceiptFilter, Run, SettleAnswer,
     SettleRequest,
 };
+use counterfoil::receipt::breaker::PROBE_INTERVAL;
 use counterfoil::receipt::{EventKind, Reason, Settlement, State, Verdict};
 use jiff::{SignedDuration, Timestamp};
 
@@ -1325,16 +1326,79 @@ async fn an_idle_destination_starts_at_once_and_a_drained_one_waits_for_what_was
 async fn a_pause_holds_for_everyone_and_is_never_shortened() {
     each_ledger(async |fresh| {
         let ledger = fresh.open().await;
-        assert_eq!(ledger.paused_until("retail").await.unwrap(), None);
+        assert_eq!(ledger.pace("retail").await.unwrap(), Pace::default());
         let now = ledger.now().await.unwrap();
         ledger.pause("retail", now + HOUR).await.unwrap();
         ledger.pause("retail", now + LEASE).await.unwrap();
         ledger.reserve("business", 1, Rate { interval: LEASE, burst: 1 }).await.unwrap();
         ledger.pause("business", now + LEASE).await.unwrap();
-        let until = fresh.open().await.paused_until("retail").await.unwrap().unwrap();
+        let until = fresh.open().await.pace("retail").await.unwrap().paused_until.unwrap();
         assert_eq!(until.as_microsecond(), (now + HOUR).as_microsecond());
-        assert!(ledger.paused_until("business").await.unwrap().is_some());
-        assert_eq!(fresh.open_later(HOUR + HOUR).await.paused_until("retail").await.unwrap(), None, "over");
+        assert!(ledger.pace("business").await.unwrap().paused_until.is_some());
+        assert_eq!(fresh.open_later(HOUR + HOUR).await.pace("retail").await.unwrap().paused_until, None, "over");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_reserved_for_the_time_of_a_pause_is_not_owed_after_it() {
+    each_ledger(async |fresh| {
+        let ledger = fresh.open().await;
+        let rate = Rate { interval: SignedDuration::from_secs(10), burst: 1 };
+        ledger.reserve("retail", 360, rate).await.unwrap();
+        let now = ledger.now().await.unwrap();
+        ledger.pause("retail", now + LEASE).await.unwrap();
+        let later = fresh.open_later(LEASE + SignedDuration::from_secs(1)).await;
+        assert_eq!(later.reserve("retail", 1, rate).await.unwrap().wait, SignedDuration::ZERO);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_open_breaker_is_everyones_and_lets_one_probe_through_in_an_interval() {
+    each_ledger(async |fresh| {
+        let ledger = fresh.open().await;
+        assert!(!ledger.take_probe("retail").await.unwrap(), "nothing to probe");
+        assert!(ledger.open_breaker("retail").await.unwrap());
+        assert!(!fresh.open().await.open_breaker("retail").await.unwrap(), "it is open");
+        let open = fresh.open().await.pace("retail").await.unwrap().breaker.unwrap();
+        assert_eq!(open.probe_at.duration_since(open.opened_at), PROBE_INTERVAL);
+        assert_eq!(ledger.pace("business").await.unwrap(), Pace::default());
+        assert!(!ledger.take_probe("retail").await.unwrap(), "not due yet");
+        let later = Arc::new(fresh.open_later(PROBE_INTERVAL).await);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let later = Arc::clone(&later);
+            tasks.spawn(async move { later.take_probe("retail").await.unwrap() });
+        }
+        let taken = tasks.join_all().await;
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), 1);
+        let next = ledger.pace("retail").await.unwrap().breaker.unwrap();
+        assert_eq!(next.opened_at, open.opened_at);
+        assert!(next.probe_at.duration_since(open.probe_at) >= PROBE_INTERVAL);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn three_accepted_probes_in_a_row_close_a_breaker_and_only_the_one_they_probed() {
+    each_ledger(async |fresh| {
+        let ledger = fresh.open().await;
+        ledger.open_breaker("retail").await.unwrap();
+        ledger.pause("retail", ledger.now().await.unwrap() + HOUR).await.unwrap();
+        let at = ledger.pace("retail").await.unwrap().breaker.unwrap().opened_at;
+        let closed = async |accepted| ledger.probe_answered("retail", at, accepted).await.unwrap();
+        for accepted in [true, true, false, true, true] {
+            assert!(!closed(accepted).await);
+        }
+        assert!(!ledger.probe_answered("retail", at - HOUR, true).await.unwrap(), "a probe of an earlier outage");
+        assert!(closed(true).await);
+        let pace = ledger.pace("retail").await.unwrap();
+        assert_eq!(pace.breaker, None);
+        assert!(pace.paused_until.is_some(), "a pause is another matter");
+        assert!(!closed(true).await, "it is closed");
+        assert!(ledger.open_breaker("retail").await.unwrap());
+        assert!(ledger.pace("retail").await.unwrap().breaker.unwrap().opened_at > at);
     })
     .await;
 }

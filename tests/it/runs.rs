@@ -9,5 +9,6 @@ mod faults;
 mod guards;
 mod lookups;
 mod over_http;
+mod pace;
 mod place;
 mod whole;

@@ -1,11 +1,12 @@
-//! Destinations, and the rate and pause that all their workers share.
+//! Destinations, and the rate, pause and breaker that all their workers share.
 
 use jiff::Timestamp;
 
-use super::{PostgresLedger, rows, statement};
+use super::{PostgresLedger, micros, rows, statement};
 use crate::ledger::failure::Try;
 use crate::ledger::stored::{Moment, time};
-use crate::ledger::{DestinationNumber, Rate, Reservation, answers};
+use crate::ledger::{DestinationNumber, Pace, Rate, Reservation, answers};
+use crate::receipt::breaker;
 
 const DESTINATION: &str = "SELECT destination_number FROM destinations WHERE name = $1 AND account = $2";
 
@@ -22,13 +23,34 @@ ON CONFLICT (name) DO UPDATE SET
     arrival_at = greatest(p.arrival_at, now() + $3 * interval '1 microsecond') + $2 * interval '1 microsecond'
 RETURNING p.arrival_at, now() + $3 * interval '1 microsecond'";
 
+/// What was taken of the bucket for the time of the pause is not used, so it is not owed afterwards.
 const PAUSE: &str = "
 INSERT INTO destination_pace AS p (name, paused_until) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET paused_until = greatest(p.paused_until, excluded.paused_until)";
+ON CONFLICT (name) DO UPDATE SET
+    paused_until = greatest(p.paused_until, excluded.paused_until), arrival_at = least(p.arrival_at, excluded.paused_until)";
 
-const PAUSED_UNTIL: &str = "
-SELECT max(paused_until) FROM destination_pace
-WHERE name = $1 AND paused_until > now() + $2 * interval '1 microsecond'";
+const PACE: &str = "
+SELECT CASE WHEN paused_until > now() + $2 * interval '1 microsecond' THEN paused_until END, breaker_opened_at, probe_at
+FROM destination_pace WHERE name = $1";
+
+const OPEN_BREAKER: &str = "
+INSERT INTO destination_pace AS p (name, breaker_opened_at, probe_at, probes_accepted)
+VALUES ($1, now() + $3 * interval '1 microsecond', now() + ($2 + $3) * interval '1 microsecond', 0)
+ON CONFLICT (name) DO UPDATE SET
+    breaker_opened_at = excluded.breaker_opened_at, probe_at = excluded.probe_at, probes_accepted = 0
+WHERE p.breaker_opened_at IS NULL";
+
+const TAKE_PROBE: &str = "
+UPDATE destination_pace SET probe_at = now() + ($2 + $3) * interval '1 microsecond'
+WHERE name = $1 AND breaker_opened_at IS NOT NULL AND probe_at <= now() + $3 * interval '1 microsecond'";
+
+const PROBE_ANSWERED: &str = "
+UPDATE destination_pace SET probes_accepted = CASE WHEN $3 THEN probes_accepted + 1 ELSE 0 END
+WHERE name = $1 AND breaker_opened_at = $2";
+
+const CLOSE_BREAKER: &str = "
+UPDATE destination_pace SET breaker_opened_at = NULL, probe_at = NULL, probes_accepted = 0
+WHERE name = $1 AND breaker_opened_at = $2 AND probes_accepted >= $3";
 
 pub(super) async fn destination(ledger: &PostgresLedger, name: &str, identity: &[u8; 32]) -> Try<DestinationNumber> {
     let mut transaction = ledger.write().await?;
@@ -68,10 +90,50 @@ pub(super) async fn pause(ledger: &PostgresLedger, name: &str, until: Timestamp)
     Ok(())
 }
 
-pub(super) async fn paused_until(ledger: &PostgresLedger, name: &str) -> Try<Option<Timestamp>> {
+pub(super) async fn pace(ledger: &PostgresLedger, name: &str) -> Try<Pace> {
     let mut transaction = ledger.read().await?;
-    let (until,): (Option<Moment>,) =
-        rows(PAUSED_UNTIL).bind(name).bind(ledger.offset).fetch_one(&mut *transaction).await?;
+    let found: Option<(Option<Moment>, Option<Moment>, Option<Moment>)> =
+        rows(PACE).bind(name).bind(ledger.offset).fetch_optional(&mut *transaction).await?;
     transaction.commit().await?;
-    Ok(time(until)?)
+    let (paused_until, opened_at, probe_at) = found.unwrap_or_default();
+    Ok(answers::pace(time(paused_until)?, time(opened_at)?, time(probe_at)?))
+}
+
+pub(super) async fn open_breaker(ledger: &PostgresLedger, name: &str) -> Try<bool> {
+    changed_breaker(ledger, OPEN_BREAKER, name).await
+}
+
+pub(super) async fn take_probe(ledger: &PostgresLedger, name: &str) -> Try<bool> {
+    changed_breaker(ledger, TAKE_PROBE, name).await
+}
+
+async fn changed_breaker(ledger: &PostgresLedger, sql: &'static str, name: &str) -> Try<bool> {
+    let mut transaction = ledger.write().await?;
+    let changed = statement(sql)
+        .bind(name)
+        .bind(micros(breaker::PROBE_INTERVAL))
+        .bind(ledger.offset)
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+pub(super) async fn probe_answered(
+    ledger: &PostgresLedger,
+    name: &str,
+    opened_at: Timestamp,
+    accepted: bool,
+) -> Try<bool> {
+    let mut transaction = ledger.write().await?;
+    let opened_at = Moment::from(opened_at);
+    statement(PROBE_ANSWERED).bind(name).bind(opened_at).bind(accepted).execute(&mut *transaction).await?;
+    let closed = statement(CLOSE_BREAKER)
+        .bind(name)
+        .bind(opened_at)
+        .bind(i64::from(breaker::PROBES_TO_CLOSE))
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(closed.rows_affected() == 1)
 }

@@ -19,7 +19,7 @@ use super::failure::{Tries, Try, passes, tried};
 use super::stored::Moment;
 use super::{
     AddressHash, ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts,
-    Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, PartEnd, PartGrant, Pins, Rate, ReceiptFilter,
+    Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, Pace, PartEnd, PartGrant, Pins, Rate, ReceiptFilter,
     ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, SettleAnswer, SettleRequest,
     StandingPins, StandingSuppression, Suppression,
 };
@@ -318,8 +318,20 @@ impl Ledger for SqliteLedger {
         tried!("pause", pace::pause(self, destination, until))
     }
 
-    async fn paused_until(&self, destination: &str) -> Result<Option<Timestamp>> {
-        tried!("paused_until", pace::paused_until(self, destination))
+    async fn pace(&self, destination: &str) -> Result<Pace> {
+        tried!("pace", pace::pace(self, destination))
+    }
+
+    async fn open_breaker(&self, destination: &str) -> Result<bool> {
+        tried!("open_breaker", pace::open_breaker(self, destination))
+    }
+
+    async fn take_probe(&self, destination: &str) -> Result<bool> {
+        tried!("take_probe", pace::take_probe(self, destination))
+    }
+
+    async fn probe_answered(&self, destination: &str, opened_at: Timestamp, accepted: bool) -> Result<bool> {
+        tried!("probe_answered", pace::probe_answered(self, destination, opened_at, accepted))
     }
 
     async fn close(&self) {

@@ -67,6 +67,7 @@ async fn a_pause_that_is_longer_than_the_wait_ends_the_run_with_work_left() {
     let ended = place.run(&["--snapshot", "week.jsonl", "--wait", "1s"]).await;
     assert_eq!(ended.code, 4, "{ended:?}");
     assert_eq!(ended.count("retryable") + ended.count("never_claimed") + ended.count("failed"), 2_500);
+    assert!(ended.stderr.contains("work is left: destination `retail` is paused until"), "{}", ended.stderr);
     assert!(server.connections() <= 8, "a paused destination is left alone: {}", server.connections());
 }
 
