@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::destination::{Destination, sleep};
@@ -41,6 +42,7 @@ pub(super) enum Admission {
 /// What this process knows of a destination's pace.
 pub(super) struct KnownPace {
     known: Mutex<Known>,
+    first_reading: OnceCell<()>,
     /// Greatest number of rows claimed at once.
     batch: usize,
     /// So many rows are claimed at once after trouble, to begin with.
@@ -78,6 +80,7 @@ impl KnownPace {
                 reach: batch,
                 booked_until: Timestamp::MIN,
             }),
+            first_reading: OnceCell::new(),
             batch,
             first_batch: concurrency.clamp(1, batch),
             met: AtomicBool::new(false),
@@ -251,6 +254,12 @@ impl Destination {
     /// # Errors
     /// When the ledger fails.
     pub(super) async fn read_pace(&self, ledger: &dyn Ledger) -> Result<Pace, RunError> {
+        // Before there is a first reading, everyone waits for it: who went on without would not know of a pause.
+        self.pace.first_reading.get_or_try_init(|| async { self.read_again(ledger).await.map(drop) }).await?;
+        self.read_again(ledger).await
+    }
+
+    async fn read_again(&self, ledger: &dyn Ledger) -> Result<Pace, RunError> {
         let changes = {
             let mut known = self.pace.lock();
             if known.read_at.is_some_and(|at| at.elapsed() < READING) {
