@@ -6,9 +6,10 @@ use std::fmt;
 
 use super::failure::Exit;
 use super::layout::{count, seconds, week_dates};
+use jiff::SignedDuration;
 use serde::{Serialize, Serializer};
 
-use crate::run::{Outcomes, RunReport, RunSummary};
+use crate::run::{Outcomes, RunReport, RunSummary, WaitsFor};
 
 struct Line {
     name: &'static str,
@@ -29,7 +30,11 @@ fn lines(outcomes: &Outcomes) -> [Line; 13] {
         line("failed", outcomes.failed, "not sent and not tried again"),
         line("quarantined", outcomes.quarantined, "another content stands under the same key"),
         line("suppressed", outcomes.suppressed, "the recipient is on a suppression list"),
-        line("other version", outcomes.other_version, "served under another content version"),
+        line(
+            "other version",
+            outcomes.other_version,
+            "left to another content version, which has served them or may have",
+        ),
         line("outside cohort", outcomes.outside_cohort, "left to the other sender"),
         line("observed", outcomes.observed, "rendered and looked up, nothing sent"),
         line("never claimed", outcomes.never_claimed, "not begun"),
@@ -140,7 +145,7 @@ impl RunReport {
         let any = |exit: Exit| runs().any(|run| run.exit() == exit);
         if runs().any(|run| run.ending.brake.is_some()) {
             Exit::NeedsPerson
-        } else if self.unfinished || any(Exit::WorkLeft) {
+        } else if self.unfinished || self.waits_for_a_moving_run() || any(Exit::WorkLeft) {
             Exit::WorkLeft
         } else if !self.blocked.is_empty() || any(Exit::NeedsPerson) {
             Exit::NeedsPerson
@@ -148,6 +153,26 @@ impl RunReport {
             Exit::Settled
         }
     }
+
+    /// The run that is in the way goes on by itself. One that cannot be finished waits for a person, and so does this.
+    fn waits_for_a_moving_run(&self) -> bool {
+        let blocked = |run_id: &str| self.blocked.iter().any(|(blocked, _)| blocked == run_id);
+        self.waits_for.as_ref().is_some_and(|other| !blocked(&other.run_id))
+    }
+}
+
+fn joined(before: SignedDuration) -> String {
+    format!("another trigger of this run came {} s before: this one joined it", before.as_secs())
+}
+
+fn not_begun(other: &WaitsFor) -> String {
+    format!(
+        "not begun: version {} of this week has an open run ({}), one digest a week. Run the same command again once \
+         that is closed, or close it with `counterfoil run close {} --by WHO --note WHY`",
+        other.content_version,
+        short(&other.run_id),
+        short(&other.run_id)
+    )
 }
 
 /// The documented object of the run that was asked for; earlier runs that were worked on stand in a member more.
@@ -161,6 +186,10 @@ impl Serialize for RunReport {
             earlier_runs: &'a [RunSummary],
             #[serde(skip_serializing_if = "Vec::is_empty")]
             blocked_runs: Vec<Blocked<'a>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            waits_for: Option<&'a WaitsFor>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            open_runs: &'a [String],
         }
         #[derive(Serialize)]
         struct Blocked<'a> {
@@ -169,25 +198,33 @@ impl Serialize for RunReport {
         }
         let (main, earlier_runs) = match (&self.main, self.earlier.as_slice()) {
             (Some(main), earlier) => (Some(main), earlier),
-            (None, [earlier @ .., last]) => (Some(last), earlier),
-            (None, []) => (None, &[][..]),
+            (None, [earlier @ .., last]) if self.waits_for.is_none() => (Some(last), earlier),
+            (None, earlier) => (None, earlier),
         };
         let blocked_runs = self.blocked.iter().map(|(run_id, reason)| Blocked { run_id, reason }).collect();
-        Document { main, earlier_runs, blocked_runs }.serialize(serializer)
+        let (waits_for, open_runs) = (self.waits_for.as_ref(), self.left_open.as_slice());
+        Document { main, earlier_runs, blocked_runs, waits_for, open_runs }.serialize(serializer)
     }
 }
 
 impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.main.is_none() && self.earlier.is_empty() && self.blocked.is_empty() {
+        if let [_, ..] = self.left_open.as_slice() {
+            let ids: Vec<&str> = self.left_open.iter().map(|id| short(id)).collect();
+            return writeln!(f, "nothing done: observing finishes no run, and {} is open", ids.join(", "));
+        }
+        let nothing = self.main.is_none() && self.earlier.is_empty() && self.blocked.is_empty();
+        if nothing && self.waits_for.is_none() {
             return writeln!(f, "nothing to do: no run is open");
         }
         for (place, run) in self.earlier.iter().chain(&self.main).enumerate() {
             write!(f, "{}{run}", if place == 0 { "" } else { "\n" })?;
         }
-        self.blocked
-            .iter()
-            .try_for_each(|(run_id, reason)| writeln!(f, "-> run {} cannot be finished: {reason}", short(run_id)))
+        let joined = self.joined_after.map(joined).into_iter();
+        let blocked =
+            self.blocked.iter().map(|(run_id, reason)| format!("run {} cannot be finished: {reason}", short(run_id)));
+        let not_begun = self.waits_for.as_ref().map(not_begun).into_iter();
+        joined.chain(blocked).chain(not_begun).try_for_each(|line| writeln!(f, "-> {line}"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a receipt can be and what may happen to it. Pure: no I/O, no SQL, no clock, no randomness.
 //!
-//! Four decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
-//! [`settlement()`] (what an attempt's outcome does to its receipt), [`review()`] (what a person's decision does) and
-//! [`backoff`].
+//! Five decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
+//! [`settlement()`] (what an attempt's outcome does to its receipt), [`review()`] (what a person's decision does),
+//! [`other_version()`] (whom another content version leaves to this one) and [`backoff`].
 
 pub mod backoff;
 mod lookup;
@@ -11,6 +11,7 @@ mod review;
 mod settlement;
 mod state;
 mod verdict;
+mod versions;
 
 pub use lookup::{Lookup, Sighting};
 pub use outcome::{Outcome, RetryAfter};
@@ -21,3 +22,4 @@ pub use settlement::{
 };
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};
+pub use versions::{OtherVersion, other_version};

@@ -54,6 +54,7 @@ fn new_run(snapshot: &str, version: &str, correction: bool) -> NewRun {
         content_hash: [7; 32],
         deadline_at: "2099-01-01T00:00:00Z".parse().unwrap(),
         correction,
+        only_unsent: false,
     }
 }
 
@@ -68,7 +69,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     async fn on(fresh: &'a Fresh) -> Self {
         let ledger = fresh.open().await;
-        let run = ledger.open_run(&new_run("first", "v1", false)).await.unwrap();
+        let run = ledger.open_run(&new_run("first", "v1", false)).await.unwrap().run().unwrap();
         let destination = ledger.destination("retail", &[1; 32]).await.unwrap();
         Self { fresh, ledger, run, destination }
     }
@@ -296,7 +297,7 @@ async fn a_late_acceptance_after_a_confirmation_brings_the_reference_and_no_alar
 async fn discarding_closes_a_conflict_and_a_sent_receipt_stays_sent() {
     each_ledger(async |fresh| {
         let world = World::on(fresh).await;
-        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap();
+        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap().run().unwrap();
         world.bring(1, sent("r-1")).await;
         world.bring(2, failed()).await;
         for number in [1, 2] {
@@ -323,7 +324,7 @@ async fn choosing_the_presented_content_moves_the_receipt_to_the_run_that_holds_
     each_ledger(async |fresh| {
         let world = World::on(fresh).await;
         world.bring(1, retry(world.ledger.now().await.unwrap())).await;
-        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap();
+        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap().run().unwrap();
         world.conflict_in(&other, 1, other_content(1)).await;
         assert_eq!(world.state(1).await.0, State::Quarantined);
         world.finish(&world.run).await;
@@ -352,7 +353,7 @@ async fn another_version_that_is_open_or_has_sent_keeps_a_receipt_from_being_sen
         let world = World::on(fresh).await;
         world.bring(1, failed()).await;
         world.finish(&world.run).await;
-        let second = world.ledger.open_run(&new_run("second", "v2", true)).await.unwrap();
+        let second = world.ledger.open_run(&new_run("second", "v2", true)).await.unwrap().run().unwrap();
         let refused = async || {
             matches!(world.decide(1, resend()).await, ReviewAnswer::Refused(ReviewRefusal::OtherVersion { .. }))
         };
