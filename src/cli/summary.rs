@@ -336,6 +336,42 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_waits_for_another_version_says_which_and_is_work_left() {
+        let mut report = RunReport {
+            earlier: vec![summary(Outcomes { sent: 1, retryable: 2, ..Outcomes::default() })],
+            waits_for: Some(WaitsFor {
+                run_id: "77770a3b9d2e4455".to_owned(),
+                iso_week: "2026-W32".parse().unwrap(),
+                digest_type: DigestType::new("weekly_activity").unwrap(),
+                content_version: ContentVersion::new("v2").unwrap(),
+            }),
+            ..RunReport::default()
+        };
+        assert_eq!(report.exit(), Exit::WorkLeft);
+        let text = report.to_string();
+        assert!(text.contains("-> not begun: version v2 of this week has an open run (77770a3b9d2e)"), "{text}");
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["waits_for"]["content_version"], &json["run_id"]), (&"v2".into(), &serde_json::Value::Null));
+        assert_eq!(json["earlier_runs"][0]["run_id"], "1f6c0a3b9d2e4455");
+        report.earlier.clear();
+        report.blocked.push(("77770a3b9d2e4455".to_owned(), "its snapshot is gone".to_owned()));
+        assert_eq!(report.exit(), Exit::NeedsPerson, "what is in the way waits for a person");
+    }
+
+    #[test]
+    fn a_report_names_what_was_joined_and_what_was_left_open() {
+        let joined = RunReport {
+            main: Some(summary(Outcomes { sent: 1, ..Outcomes::default() })),
+            joined_after: Some(SignedDuration::from_secs(12)),
+            ..RunReport::default()
+        };
+        assert!(joined.to_string().ends_with("-> another trigger of this run came 12 s before: this one joined it\n"));
+        let left = RunReport { left_open: vec!["1f6c0a3b9d2e4455".to_owned()], ..RunReport::default() };
+        assert_eq!(left.to_string(), "nothing done: observing finishes no run, and 1f6c0a3b9d2e is open\n");
+        assert_eq!(left.exit(), Exit::Settled);
+    }
+
+    #[test]
     fn exit_codes_follow_the_documented_order() {
         let exit = |change: fn(&mut RunSummary)| {
             let mut summary = summary(Outcomes { sent: 1, ..Outcomes::default() });

@@ -63,16 +63,21 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
     let admitted = guards::admit(request, source, setup, &clock).await?;
     let invocation = Invocation::begin(setup, clock, began, request.wait).await?;
     let mut rounds = Rounds::default();
+    let joined = invocation.join(request, &admitted, &mut rounds).await?;
     invocation.finish_open(None, &mut rounds).await?;
-    let Some(opened) = invocation.open(request, &admitted, &mut rounds).await? else {
-        return Ok(rounds.report(None));
+    let opened = match joined {
+        Some(opened) => Some(opened),
+        None => invocation.open(request, &admitted, &mut rounds).await?,
     };
+    let Some(opened) = opened else { return Ok(rounds.report(None)) };
     let run_id = opened.run.new.run_id.clone();
     let repeated = opened.run.new.repeated;
     if !rounds.worked_on(&run_id) {
         let ended = invocation.work(opened.run, opened.bundle).await?;
         rounds.record(ended);
-        invocation.finish_open(None, &mut rounds).await?;
+        if rounds.waits_elsewhere(&run_id) {
+            invocation.finish_open(None, &mut rounds).await?;
+        }
     }
     let mut report = rounds.report(Some(&run_id));
     if let Some(summary) = &mut report.main {

@@ -311,6 +311,13 @@ pub(super) struct Admitted {
     week_end: Timestamp,
 }
 
+impl Admitted {
+    /// Id of the run, whether it exists or not.
+    pub(super) fn run_id(&self) -> &str {
+        &self.new.run_id
+    }
+}
+
 /// Seals the snapshot if needed and checks everything, before anything is claimed, for an earlier run either.
 ///
 /// # Errors

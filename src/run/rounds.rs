@@ -44,6 +44,11 @@ impl Rounds {
         self.worked_on(run_id) || self.blocked.iter().any(|(blocked, _)| blocked == run_id)
     }
 
+    /// Whether part of what is left of a run moves only when other runs are worked on.
+    pub(super) fn waits_elsewhere(&self, run_id: &str) -> bool {
+        self.elsewhere.contains_key(run_id)
+    }
+
     /// A run has a turn, and another one when runs were closed since that it may have waited for: each further turn
     /// costs a closed run, so that this ends.
     fn wants(&self, run: &Run) -> bool {
@@ -123,6 +128,23 @@ impl Invocation<'_> {
         let what = if again { "coming back to a run that waited for others" } else { "working on an open run" };
         tracing::info!(run = short(&run.new.run_id), week = %run.new.iso_week, "{what}");
         self.work(run.clone(), bundle).await
+    }
+
+    /// Joins the run that was asked for where it is open already: the trigger is counted, and said to be one of two,
+    /// before the work begins.
+    ///
+    /// # Errors
+    /// As [`Invocation::open`].
+    pub(super) async fn join(
+        &self,
+        request: &RunRequest,
+        admitted: &Admitted,
+        rounds: &mut Rounds,
+    ) -> Result<Option<Opened>, RunError> {
+        match self.setup.ledger.run(admitted.run_id()).await?.filter(|run| run.closed_at.is_none()) {
+            Some(_) => self.open(request, admitted, rounds).await,
+            None => Ok(None),
+        }
     }
 
     /// Opens or joins the run that was asked for, once no other version of its week has an open run. One that has is

@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use crate::databases::{Cut, Fresh, Proxy, each_ledger};
 
+mod versions;
+
 const LEASE: SignedDuration = SignedDuration::from_mins(5);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -68,8 +70,12 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     async fn on(fresh: &'a Fresh) -> Self {
+        Self::on_run(fresh, &new_run("first", "v1", false)).await
+    }
+
+    async fn on_run(fresh: &'a Fresh, run: &NewRun) -> Self {
         let ledger = fresh.open().await;
-        let run = ledger.open_run(&new_run("first", "v1", false)).await.unwrap().run().unwrap();
+        let run = ledger.open_run(run).await.unwrap().run().unwrap();
         let destination = ledger.destination("retail", &[1; 32]).await.unwrap();
         Self { fresh, ledger, run, destination }
     }
@@ -78,7 +84,7 @@ impl<'a> World<'a> {
         let requests = [ClaimRequest { key: key(number), fingerprint, part: 0 }];
         let batch = ClaimBatch {
             run_number: run.run_number,
-            iso_week: week(),
+            iso_week: self.run.new.iso_week,
             worker: 7,
             destination: self.destination,
             lease: LEASE,
@@ -104,7 +110,7 @@ impl<'a> World<'a> {
             destination: self.destination,
             settlement,
         };
-        self.ledger.settle(self.run.run_number, week(), &[request]).await.unwrap().remove(0)
+        self.ledger.settle(self.run.run_number, self.run.new.iso_week, &[request]).await.unwrap().remove(0)
     }
 
     async fn bring(&self, number: u8, settlement: Settlement) {
@@ -128,7 +134,7 @@ impl<'a> World<'a> {
         let record = self.ledger.receipt(&key(number)).await.unwrap().unwrap();
         let review = Review {
             key: key(number),
-            iso_week: week(),
+            iso_week: self.run.new.iso_week,
             seen_state: record.standing.state,
             seen_grant: record.grant_number,
             decision,

@@ -6,5 +6,7 @@
 mod counts;
 mod faults;
 mod guards;
+mod joined;
 mod place;
+mod versions;
 mod whole;
