@@ -174,7 +174,8 @@ impl<'a> Invocation<'a> {
         }
         setup.progress.end();
         let counts = work.ledger.run_counts(&work.run, self.since).await?;
-        let waits_elsewhere = ending.open && !work.elsewhere().is_empty();
+        // What a brake has stopped has no second turn.
+        let waits_elsewhere = ending.open && ending.brake.is_none() && !work.elsewhere().is_empty();
         let summary = RunSummary::of_run(&work.run, &counts, ending, self.began.elapsed());
         Ok(Worked { summary, waits_elsewhere })
     }
