@@ -79,6 +79,7 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
             invocation.finish_open(None, &mut rounds).await?;
         }
     }
+    invocation.recount(&mut rounds).await?;
     let mut report = rounds.report(Some(&run_id));
     if let Some(summary) = &mut report.main {
         summary.snapshot.repeated = repeated;
@@ -103,6 +104,7 @@ pub async fn work(request: &WorkRequest, setup: &Setup) -> Result<RunReport, Run
     if let Some(run_id) = only.filter(|run_id| !rounds.knows(run_id)) {
         invocation.sum_up(run_id, &mut rounds).await?;
     }
+    invocation.recount(&mut rounds).await?;
     Ok(rounds.report(None))
 }
 
@@ -134,6 +136,17 @@ impl<'a> Invocation<'a> {
         let ending = Ending { open: run.closed_at.is_none(), ..Ending::default() };
         let summary = RunSummary::of_run(&run, &counts, ending, self.began.elapsed());
         rounds.record(Worked { summary, waits_elsewhere: false });
+        Ok(())
+    }
+
+    /// Counts once more what was on its way when a closed run was summed up: other processes have settled since what
+    /// they held when a person closed it.
+    async fn recount(&self, rounds: &mut Rounds) -> Result<(), RunError> {
+        for summary in rounds.on_their_way() {
+            let Some(run) = self.setup.ledger.run(&summary.run_id).await? else { continue };
+            let counts = self.setup.ledger.run_counts(&run, self.since).await?;
+            *summary = RunSummary::of_run(&run, &counts, summary.ending.clone(), self.began.elapsed());
+        }
         Ok(())
     }
 

@@ -78,6 +78,12 @@ impl Rounds {
         }
     }
 
+    /// Summaries of closed runs in which something was still on its way.
+    pub(super) fn on_their_way(&mut self) -> impl Iterator<Item = &mut RunSummary> {
+        let moves = |summary: &RunSummary| summary.outcomes.in_progress + summary.outcomes.retryable > 0;
+        self.summaries.iter_mut().filter(move |summary| !summary.ending.open && moves(summary))
+    }
+
     fn block(&mut self, run: &Run, error: &RunError) {
         let run_id = &run.new.run_id;
         tracing::error!(run = short(run_id), week = %run.new.iso_week, "an earlier run cannot be finished: {error}");
