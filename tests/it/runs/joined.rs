@@ -183,6 +183,19 @@ async fn what_only_means_something_with_a_snapshot_is_refused_without_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn with_several_types_configured_open_runs_are_finished_without_naming_one() {
+    let place = Place::new(Backend::Sqlite, &put_off_for_twenty_minutes(1)).await;
+    place.export("week.jsonl", 0..3, |number| number);
+    place.run(&["--snapshot", "week.jsonl", "--wait", "0s"]).await.assert(4, &[("retryable", 3)]);
+    let second = "[digest.monthly_report]\ncontent_version = \"v1\"\ndestination = \"retail\"\n\
+                  from = \"Example Bank <digest@example.test>\"\n\
+                  unsubscribe = \"https://example.test/u/{customer}/{token}\"\n";
+    place.configure_all(&format!("[destination.retail]\n{MAILDIR}{second}"), "");
+    place.run_at(3_600, &["--snapshot", "week.jsonl"]).await.assert_refused(&["--type"]);
+    place.run_at(3_600, &[]).await.assert(0, &[("sent", 3)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_asked_to_stop_gives_its_claims_back() {
     let place = Place::new(Backend::Sqlite, &format!("{MAILDIR}concurrency = 1\n")).await;
     place.export("week.jsonl", 0..1_500, |number| number);
