@@ -15,7 +15,8 @@
 //! 5. A process killed at any moment costs nobody a digest and gives nobody two, where the provider replays
 //!    (`runs::whole`).
 //! 6. Every sealed row is in exactly one outcome (`runs::counts`).
-//! 7. No customer's id, address, name or content is in the ledger, a log or an error (`bad_data`, `suppression`).
+//! 7. Of two content versions of a week a customer gets one, unless somebody asks for a correction (`runs::versions`).
+//! 8. No customer's id, address, name or content is in the ledger, a log or an error (`bad_data`, `suppression`).
 
 pub mod cli;
 pub mod config;

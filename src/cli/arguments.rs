@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::output::Format;
 use super::run_close::RunCommand;
-use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, review, snapshot, suppress};
+use super::{check, completions, init, keys, migrate, preview, quickstart, receipts, review, snapshot, suppress, work};
 use crate::config::environment;
 use crate::telemetry::{LogFormat, Verbosity};
 
@@ -29,6 +29,7 @@ Examples:
   counterfoil check                                  is everything in place? sends nothing
   counterfoil run --snapshot export.jsonl            send last week's digests, each once
   counterfoil run                                    finish what an earlier run left
+  counterfoil work                                   help with it from another host
   counterfoil receipts show --customer 8421 --week 2026-W32
   counterfoil review list                            what waits for a person
 
@@ -108,6 +109,7 @@ pub(super) enum Command {
     Migrate(migrate::MigrateArguments),
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(Box<RunCommand>),
+    Work(work::WorkArguments),
     Preview(preview::PreviewArguments),
     Snapshot(snapshot::SnapshotArguments),
     Receipts(receipts::ReceiptsArguments),

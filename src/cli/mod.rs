@@ -43,6 +43,7 @@ mod summary;
 mod suppress;
 mod suppression_file;
 mod values;
+mod work;
 
 use arguments::{Arguments, Command};
 pub use failure::{Exit, Failure};
@@ -134,6 +135,7 @@ async fn dispatch(session: &Session, command: Command) -> Result<Exit, Failure> 
         Command::Check(arguments) => Box::pin(check::check(session, &arguments)).await,
         Command::Migrate(arguments) => migrate::migrate(session, &arguments).await,
         Command::Run(arguments) => Box::pin(run_close::command(session, *arguments)).await,
+        Command::Work(arguments) => Box::pin(work::work(session, arguments)).await,
         Command::Preview(arguments) => preview::preview(session, arguments).await,
         Command::Snapshot(arguments) => snapshot::snapshot(session, arguments).await,
         Command::Receipts(arguments) => receipts::receipts(session, arguments).await,

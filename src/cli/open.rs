@@ -18,7 +18,7 @@ use crate::digest::{Bundle, Message, ReceiptFacts};
 use crate::identity::{ContentVersion, DigestType, Identity, IsoWeek};
 use crate::ledger::{self, Ledger, LedgerError};
 use crate::rehearsal;
-use crate::run::{self, Progress, RunReport, RunRequest, Setup, SnapshotSource};
+use crate::run::{self, Progress, RunReport, RunRequest, Setup, SnapshotSource, WorkRequest};
 use crate::snapshot::{Manifest, Row, RowChecks, SealOptions, Sealed, Store, lines, seal as seal_export};
 
 /// The configured ledger.
@@ -59,28 +59,41 @@ pub(super) async fn migrated_ledger(config: &Config) -> Result<Arc<dyn Ledger>, 
 
 /// One invocation of the engine, from start to report. A first SIGINT or SIGTERM stops it gracefully.
 pub(super) async fn run(session: &Session, config: &Config, request: &RunRequest) -> Result<RunReport, Failure> {
+    let setup = setup(session, config).await?;
+    expected_of_sealed(&setup.store, request)?;
+    let listener = tokio::spawn(stop::on_signal(setup.stop.clone()));
+    let report = Box::pin(run::run(request, &setup)).await;
+    listener.abort();
+    setup.ledger.close().await;
+    Ok(report?)
+}
+
+/// The same for runs that are open already.
+pub(super) async fn work(session: &Session, config: &Config, request: &WorkRequest) -> Result<RunReport, Failure> {
+    let setup = setup(session, config).await?;
+    let listener = tokio::spawn(stop::on_signal(setup.stop.clone()));
+    let report = Box::pin(run::work(request, &setup)).await;
+    listener.abort();
+    setup.ledger.close().await;
+    Ok(report?)
+}
+
+/// What the engine works with.
+async fn setup(session: &Session, config: &Config) -> Result<Setup, Failure> {
     if let Some(death) = config.die_at {
         rehearsal::arm(death);
     }
     let keyring = load_keyring(&config.keyring)?;
     let ledger = migrated_ledger(config).await?;
-    let stop = CancellationToken::new();
     let quiet = session.quiet || session.output.format == Format::Json;
-    let store = Store::open(&config.store)?;
-    expected_of_sealed(&store, request)?;
-    let setup = Setup {
+    Ok(Setup {
         config: Arc::new(config.clone()),
         keyring: Arc::new(keyring),
         ledger,
-        store,
-        stop: stop.clone(),
+        store: Store::open(&config.store)?,
+        stop: CancellationToken::new(),
         progress: Arc::new(if quiet { Progress::quiet() } else { Progress::on_stderr() }),
-    };
-    let listener = tokio::spawn(stop::on_signal(stop));
-    let report = Box::pin(run::run(request, &setup)).await;
-    listener.abort();
-    setup.ledger.close().await;
-    Ok(report?)
+    })
 }
 
 /// What `--expect-…` asks of a snapshot that is sealed already: a guard that was asked for must not be skipped.

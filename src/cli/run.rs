@@ -14,7 +14,7 @@ use super::{Session, open};
 use crate::config::Config;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
-use crate::run::{RunRequest, SnapshotSource};
+use crate::run::{RunRequest, SnapshotSource, WorkRequest};
 use crate::snapshot::OnBadRow;
 
 /// How long a run waits for what is due later.
@@ -107,15 +107,18 @@ pub struct RunArguments {
     /// The week that the digests are about: last, current, or one such as 2026-W32
     ///
     /// `last` is the ISO week that ended most recently in the configured time zone; its dates are printed.
-    #[arg(long, value_name = "WEEK", default_value = "last", value_parser = week, help_heading = "What")]
+    #[arg(long, value_name = "WEEK", default_value = "last", value_parser = week)]
+    #[arg(requires = "snapshot", help_heading = "What")]
     pub(super) week: WeekSelector,
 
     /// The digest's type [default: the only configured one]
-    #[arg(long = "type", value_name = "TYPE", value_parser = digest_type, help_heading = "What")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = digest_type)]
+    #[arg(requires = "snapshot", help_heading = "What")]
     pub(super) digest_type: Option<DigestType>,
 
     /// The content version [default: the configured one]
-    #[arg(long, value_name = "VERSION", value_parser = content_version, help_heading = "What")]
+    #[arg(long, value_name = "VERSION", value_parser = content_version)]
+    #[arg(requires = "snapshot", help_heading = "What")]
     pub(super) content_version: Option<ContentVersion>,
 
     /// How the ledger is used [default: rollout.mode]
@@ -138,30 +141,58 @@ pub struct RunArguments {
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = duration, help_heading = "Guards")]
     pub(super) send_within: Option<SignedDuration>,
 
-    /// Send to everyone although another content version of this week was sent
+    /// Send to those only whom no other content version of this week has reached
+    ///
+    /// Customers whose other receipt is sent, held, quarantined, suppressed or in doubt are left out; one that was
+    /// certainly not sent can never be sent again. An open run of the other version is finished or waited for first.
     #[arg(long, requires = "snapshot", help_heading = "Guards")]
+    pub(super) only_unsent: bool,
+
+    /// Send to everyone although another content version of this week was sent
+    #[arg(long, requires = "snapshot", conflicts_with = "only_unsent", help_heading = "Guards")]
     pub(super) correction: bool,
 }
 
 /// Runs and prints the summary.
 pub(super) async fn run(session: &Session, arguments: RunArguments) -> Result<Exit, Failure> {
     let config = session.load()?;
-    let request = arguments.into_request(&config)?;
-    let report = Box::pin(open::run(session, &config, &request)).await?;
+    let report = match arguments.snapshot.clone() {
+        Some(snapshot) => {
+            let request = arguments.into_request(snapshot, &config)?;
+            Box::pin(open::run(session, &config, &request)).await?
+        }
+        None => {
+            let request = work_request(&config, None, arguments.mode, arguments.wait);
+            Box::pin(open::work(session, &config, &request)).await?
+        }
+    };
     session.output.result(&report)?;
     Ok(report.exit())
 }
 
+/// Work on open runs, with what the configuration adds to it.
+pub(super) fn work_request(
+    config: &Config,
+    run: Option<String>,
+    mode: Option<ModeArgument>,
+    wait: Option<WaitChoice>,
+) -> WorkRequest {
+    WorkRequest { run, mode: mode.map_or(config.rollout.mode, |mode| mode.0), wait: wait_of(config, wait) }
+}
+
+fn wait_of(config: &Config, wait: Option<WaitChoice>) -> Option<SignedDuration> {
+    match wait.unwrap_or_default() {
+        WaitChoice::Configured => config.run.wait,
+        WaitChoice::Auto => None,
+        WaitChoice::AtMost(wait) => Some(wait),
+    }
+}
+
 impl RunArguments {
     /// The request, with what the configuration adds to it.
-    fn into_request(self, config: &Config) -> Result<RunRequest, Failure> {
-        let wait = match self.wait.unwrap_or_default() {
-            WaitChoice::Configured => config.run.wait,
-            WaitChoice::Auto => None,
-            WaitChoice::AtMost(wait) => Some(wait),
-        };
+    fn into_request(self, snapshot: SnapshotSource, config: &Config) -> Result<RunRequest, Failure> {
         Ok(RunRequest {
-            snapshot: self.snapshot,
+            snapshot: Some(snapshot),
             week: self.week,
             digest_type: only_type(config, self.digest_type)?,
             content_version: self.content_version,
@@ -173,8 +204,9 @@ impl RunArguments {
             accept_row_count: self.accept_row_count,
             reuse_snapshot: self.reuse_snapshot,
             send_within: self.send_within,
-            wait,
+            wait: wait_of(config, self.wait),
             correction: self.correction,
+            only_unsent: self.only_unsent,
         })
     }
 }

@@ -95,7 +95,8 @@ impl Closed {
         let quarantined = counts.quarantined + counts.conflicts + foreign.quarantined;
         let held = counts.held + foreign.held;
         let others = counts.in_progress + counts.retryable + counts.failed_rejected + counts.failed_other;
-        let elsewhere = foreign.in_progress + foreign.retryable + foreign.failed + foreign.suppressed;
+        let elsewhere =
+            foreign.in_progress + foreign.retryable + foreign.failed + foreign.suppressed + foreign.other_version;
         let touched = sent + quarantined + held + others + elsewhere + counts.suppressed;
         Self {
             run_id: run.new.run_id.clone(),

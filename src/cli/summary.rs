@@ -6,9 +6,10 @@ use std::fmt;
 
 use super::failure::Exit;
 use super::layout::{count, seconds, week_dates};
+use jiff::SignedDuration;
 use serde::{Serialize, Serializer};
 
-use crate::run::{Outcomes, RunReport, RunSummary};
+use crate::run::{Outcomes, RunReport, RunSummary, WaitsFor};
 
 struct Line {
     name: &'static str,
@@ -29,7 +30,11 @@ fn lines(outcomes: &Outcomes) -> [Line; 13] {
         line("failed", outcomes.failed, "not sent and not tried again"),
         line("quarantined", outcomes.quarantined, "another content stands under the same key"),
         line("suppressed", outcomes.suppressed, "the recipient is on a suppression list"),
-        line("other version", outcomes.other_version, "served under another content version"),
+        line(
+            "other version",
+            outcomes.other_version,
+            "left to another content version, which has served them or may have",
+        ),
         line("outside cohort", outcomes.outside_cohort, "left to the other sender"),
         line("observed", outcomes.observed, "rendered and looked up, nothing sent"),
         line("never claimed", outcomes.never_claimed, "not begun"),
@@ -143,7 +148,7 @@ impl RunReport {
         let any = |exit: Exit| runs().any(|run| run.exit() == exit);
         if runs().any(|run| run.ending.brake.is_some()) {
             Exit::NeedsPerson
-        } else if self.unfinished || any(Exit::WorkLeft) {
+        } else if self.unfinished || self.waits_for_a_moving_run() || any(Exit::WorkLeft) {
             Exit::WorkLeft
         } else if !self.blocked.is_empty() || any(Exit::NeedsPerson) {
             Exit::NeedsPerson
@@ -151,6 +156,26 @@ impl RunReport {
             Exit::Settled
         }
     }
+
+    /// The run that is in the way goes on by itself. One that cannot be finished waits for a person, and so does this.
+    fn waits_for_a_moving_run(&self) -> bool {
+        let blocked = |run_id: &str| self.blocked.iter().any(|(blocked, _)| blocked == run_id);
+        self.waits_for.as_ref().is_some_and(|other| !blocked(&other.run_id))
+    }
+}
+
+fn joined(before: SignedDuration) -> String {
+    format!("another trigger of this run came {} s before: this one joined it", before.as_secs())
+}
+
+fn not_begun(other: &WaitsFor) -> String {
+    format!(
+        "not begun: version {} of this week has an open run ({}), one digest a week. Run the same command again once \
+         that is closed, or close it with `counterfoil run close {} --by WHO --note WHY`",
+        other.content_version,
+        short(&other.run_id),
+        short(&other.run_id)
+    )
 }
 
 /// The documented object of the run that was asked for; earlier runs that were worked on stand in a member more.
@@ -164,6 +189,10 @@ impl Serialize for RunReport {
             earlier_runs: &'a [RunSummary],
             #[serde(skip_serializing_if = "Vec::is_empty")]
             blocked_runs: Vec<Blocked<'a>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            waits_for: Option<&'a WaitsFor>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            open_runs: &'a [String],
         }
         #[derive(Serialize)]
         struct Blocked<'a> {
@@ -172,25 +201,33 @@ impl Serialize for RunReport {
         }
         let (main, earlier_runs) = match (&self.main, self.earlier.as_slice()) {
             (Some(main), earlier) => (Some(main), earlier),
-            (None, [earlier @ .., last]) => (Some(last), earlier),
-            (None, []) => (None, &[][..]),
+            (None, [earlier @ .., last]) if self.waits_for.is_none() => (Some(last), earlier),
+            (None, earlier) => (None, earlier),
         };
         let blocked_runs = self.blocked.iter().map(|(run_id, reason)| Blocked { run_id, reason }).collect();
-        Document { main, earlier_runs, blocked_runs }.serialize(serializer)
+        let (waits_for, open_runs) = (self.waits_for.as_ref(), self.left_open.as_slice());
+        Document { main, earlier_runs, blocked_runs, waits_for, open_runs }.serialize(serializer)
     }
 }
 
 impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.main.is_none() && self.earlier.is_empty() && self.blocked.is_empty() {
+        if let [_, ..] = self.left_open.as_slice() {
+            let ids: Vec<&str> = self.left_open.iter().map(|id| short(id)).collect();
+            return writeln!(f, "nothing done: observing finishes no run, and {} is open", ids.join(", "));
+        }
+        let nothing = self.main.is_none() && self.earlier.is_empty() && self.blocked.is_empty();
+        if nothing && self.waits_for.is_none() {
             return writeln!(f, "nothing to do: no run is open");
         }
         for (place, run) in self.earlier.iter().chain(&self.main).enumerate() {
             write!(f, "{}{run}", if place == 0 { "" } else { "\n" })?;
         }
-        self.blocked
-            .iter()
-            .try_for_each(|(run_id, reason)| writeln!(f, "-> run {} cannot be finished: {reason}", short(run_id)))
+        let joined = self.joined_after.map(joined).into_iter();
+        let blocked =
+            self.blocked.iter().map(|(run_id, reason)| format!("run {} cannot be finished: {reason}", short(run_id)));
+        let not_begun = self.waits_for.as_ref().map(not_begun).into_iter();
+        joined.chain(blocked).chain(not_begun).try_for_each(|line| writeln!(f, "-> {line}"))
     }
 }
 
@@ -299,6 +336,42 @@ mod tests {
              \"outside_cohort\":0,\"observed\":0,\"never_claimed\":0}},\"elapsed_seconds\":12.345}}"
         );
         assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn a_run_that_waits_for_another_version_says_which_and_is_work_left() {
+        let mut report = RunReport {
+            earlier: vec![summary(Outcomes { sent: 1, retryable: 2, ..Outcomes::default() })],
+            waits_for: Some(WaitsFor {
+                run_id: "77770a3b9d2e4455".to_owned(),
+                iso_week: "2026-W32".parse().unwrap(),
+                digest_type: DigestType::new("weekly_activity").unwrap(),
+                content_version: ContentVersion::new("v2").unwrap(),
+            }),
+            ..RunReport::default()
+        };
+        assert_eq!(report.exit(), Exit::WorkLeft);
+        let text = report.to_string();
+        assert!(text.contains("-> not begun: version v2 of this week has an open run (77770a3b9d2e)"), "{text}");
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["waits_for"]["content_version"], &json["run_id"]), (&"v2".into(), &serde_json::Value::Null));
+        assert_eq!(json["earlier_runs"][0]["run_id"], "1f6c0a3b9d2e4455");
+        report.earlier.clear();
+        report.blocked.push(("77770a3b9d2e4455".to_owned(), "its snapshot is gone".to_owned()));
+        assert_eq!(report.exit(), Exit::NeedsPerson, "what is in the way waits for a person");
+    }
+
+    #[test]
+    fn a_report_names_what_was_joined_and_what_was_left_open() {
+        let joined = RunReport {
+            main: Some(summary(Outcomes { sent: 1, ..Outcomes::default() })),
+            joined_after: Some(SignedDuration::from_secs(12)),
+            ..RunReport::default()
+        };
+        assert!(joined.to_string().ends_with("-> another trigger of this run came 12 s before: this one joined it\n"));
+        let left = RunReport { left_open: vec!["1f6c0a3b9d2e4455".to_owned()], ..RunReport::default() };
+        assert_eq!(left.to_string(), "nothing done: observing finishes no run, and 1f6c0a3b9d2e is open\n");
+        assert_eq!(left.exit(), Exit::Settled);
     }
 
     #[test]

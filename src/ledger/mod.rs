@@ -24,6 +24,7 @@ mod slow_path;
 mod sqlite;
 mod stored;
 mod suppression;
+mod versions;
 
 pub use claim::{
     Claim, ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, EndedLease, Found, Grant, Lease,
@@ -32,7 +33,7 @@ pub use claim::{
 pub use open::open;
 pub use record::{EventRecord, ReceiptFilter, ReceiptRecord};
 pub use review::{Review, ReviewAnswer, RunClosing};
-pub use run::{ForeignCounts, KeyPin, Mode, NewRun, PartEnd, PartGrant, Pins, Run, RunCounts, StandingPins};
+pub use run::{ForeignCounts, KeyPin, Mode, NewRun, Opening, PartEnd, PartGrant, Pins, Run, RunCounts, StandingPins};
 pub use suppression::{AddressHash, IdentityPin, StandingSuppression, Suppression, SuppressionReason};
 
 /// What went wrong with a ledger. Messages hold no receipt's content and no password of the URL.
@@ -161,8 +162,10 @@ pub trait Ledger: Send + Sync {
     /// Every entry of one address, that for every type first.
     async fn suppressions(&self, hash: &AddressHash) -> Result<Vec<StandingSuppression>>;
 
-    /// Inserts the run and its parts in one transaction, or finds the one with the same id, and counts the trigger.
-    async fn open_run(&self, run: &NewRun) -> Result<Run>;
+    /// Inserts the run and its parts in one transaction, or finds the one with the same id and counts the trigger. A
+    /// new one is only inserted where [`NewRun::in_the_way`] names no run of the week; of several processes that ask
+    /// at once, each sees what the one before it has opened.
+    async fn open_run(&self, run: &NewRun) -> Result<Opening>;
 
     /// The run with this id.
     async fn run(&self, run_id: &str) -> Result<Option<Run>>;
@@ -233,6 +236,12 @@ pub trait Ledger: Send + Sync {
     /// doubt; a claimed one will when it is settled otherwise than sent. Repeating changes nothing but a count.
     async fn record_conflicts(&self, run_number: i64, week: IsoWeek, conflicts: &[ConflictRecord]) -> Result<()>;
 
+    /// Sets aside what another content version has certainly not sent, so that `run` may send its own: of `keys`,
+    /// which belong to other versions of its week, each that is `retryable` with nothing in doubt or `failed` becomes
+    /// `failed: superseded`, with an event of the kind `review`. Answers, in the order of `keys`, which are superseded
+    /// now; every other one has changed since it was looked at, or is none's.
+    async fn supersede(&self, run: &Run, keys: &[ReceiptKey]) -> Result<Vec<bool>>;
+
     /// Records a person's decision about one receipt with its event, and closes its conflicts; what
     /// [`crate::receipt::review()`] makes of it is decided and written under one lock, provided that state and grant
     /// are as the person saw them. What is to be sent again opens its run and part again, in the run whose snapshot
@@ -247,9 +256,9 @@ pub trait Ledger: Send + Sync {
     /// What became of a run's rows; `since` splits what was sent now from what was sent before.
     async fn run_counts(&self, run: &Run, since: Timestamp) -> Result<RunCounts>;
 
-    /// The next instant at which a part of an open run wants work: now where one is open, else when one is due or
-    /// its lease ends. `None` where every part is done or the run is closed.
-    async fn next_due_at(&self, run_number: i64) -> Result<Option<Timestamp>>;
+    /// The next instant at which a part of an open run, other than those in `besides`, wants work: now where one is
+    /// open, else when one is due or its lease ends. `None` where every such part is done or the run is closed.
+    async fn next_due_at(&self, run_number: i64, besides: &[u32]) -> Result<Option<Timestamp>>;
 
     /// The receipt of a key, in any week.
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<ReceiptRecord>>;

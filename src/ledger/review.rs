@@ -1,13 +1,11 @@
 //! A person's decision on its way into the ledger. Pure: the rows were read under a lock, what is decided here is
 //! written under the same lock; the decision itself is [`crate::receipt::review()`].
 
-use jiff::Timestamp;
-
 use super::image::{Image, NewEvent};
-use super::stored::{Moment, fingerprint, state};
+use super::stored::{Moment, fingerprint, standing, state};
 use super::{EventRecord, LedgerError, Result};
 use crate::identity::{Fingerprint, IsoWeek, ReceiptKey};
-use crate::receipt::{self, Decision, EventKind, Reason, ReviewRefusal, Standing, State, UnderReview};
+use crate::receipt::{self, Decision, EventKind, Reason, ReviewRefusal, State, UnderReview};
 
 /// A decision about one receipt, as it is to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +69,7 @@ pub(super) struct SiblingRow {
     run_id: String,
     content_version: String,
     correction: bool,
+    only_unsent: bool,
     deadline_at: Moment,
     is_open: bool,
     /// Of another version, and somebody may have received it.
@@ -162,22 +161,16 @@ fn home(row: &Image, presented: &[PresentedRow], decision: &Decision) -> (i64, i
 }
 
 /// One digest a week: a run of another version that is open, or that has sent where this run is no correction of it.
+/// Of two runs of which the later one left out whom the earlier one had served, or may have, neither has sent to a
+/// customer of the other's.
 fn other_version(run: &SiblingRow, siblings: &[SiblingRow]) -> Option<ReviewRefusal> {
     let others = siblings.iter().filter(|other| other.content_version != run.content_version);
-    let other = others.into_iter().find(|other| other.is_open || (other.has_sent && !run.correction))?;
+    let apart =
+        |other: &SiblingRow| if other.run_number > run.run_number { other.only_unsent } else { run.only_unsent };
+    let other =
+        others.into_iter().find(|other| other.is_open || (other.has_sent && !run.correction && !apart(other)))?;
     let run = other.run_id.get(..12).unwrap_or(&other.run_id).to_owned();
     Some(ReviewRefusal::OtherVersion { version: other.content_version.clone(), run })
-}
-
-fn standing(row: &Image) -> Result<Standing> {
-    let time = |moment: Option<Moment>| -> Result<Option<Timestamp>> { moment.map(Moment::timestamp).transpose() };
-    Ok(Standing {
-        fingerprint: fingerprint(&row.fingerprint)?,
-        state: state(&row.state)?,
-        lease_ends_at: time(row.lease_ends_at)?,
-        next_attempt_at: time(row.next_attempt_at)?,
-        ambiguous_since: time(row.ambiguous_since)?,
-    })
 }
 
 fn after(row: &Image, reviewed: &receipt::Reviewed, now: Moment) -> Image {

@@ -102,8 +102,49 @@ pub struct NewRun {
     pub content_hash: [u8; 32],
     /// After this instant no attempt is of use.
     pub deadline_at: Timestamp,
-    /// Sends although another version of this week and type has a run.
+    /// Sends to all although another version of this week and type has a run.
     pub correction: bool,
+    /// Sends to those only whom no other version of this week and type has served.
+    pub only_unsent: bool,
+}
+
+impl NewRun {
+    /// One digest a week: the run of another version that keeps this one from being opened. That is one that is open,
+    /// whatever was asked for, and one that has ended where this run neither leaves out whom it has served nor is a
+    /// correction. `same_week` are the claiming runs of the week and type, oldest first.
+    pub fn in_the_way<'a>(&self, same_week: &'a [Run]) -> Option<&'a Run> {
+        let claims = self.mode != Mode::Observe;
+        let is_other = |run: &&Run| claims && run.new.content_version != self.content_version;
+        let others = || same_week.iter().filter(is_other);
+        let ended = others().next_back().filter(|_| !self.correction && !self.only_unsent);
+        others().find(|run| run.closed_at.is_none()).or(ended)
+    }
+}
+
+/// What became of a run that was to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opening {
+    /// It is new.
+    Opened(Run),
+    /// There was one with the same id; this is another trigger of it.
+    Joined {
+        /// As it was begun: what is asked for now changes nothing of it.
+        run: Run,
+        /// The trigger before this one.
+        last_triggered_at: Timestamp,
+    },
+    /// Not opened: this run of another version is in the way, see [`NewRun::in_the_way`].
+    OtherVersion(Run),
+}
+
+impl Opening {
+    /// The run, where it is open or was joined.
+    pub fn run(self) -> Option<Run> {
+        match self {
+            Self::Opened(run) | Self::Joined { run, .. } => Some(run),
+            Self::OtherVersion(_) => None,
+        }
+    }
 }
 
 /// A run as the ledger has it.
@@ -140,6 +181,8 @@ pub struct ForeignCounts {
     pub suppressed: u64,
     /// Quarantined in another run. A row in conflict is not counted here: its conflict is recorded.
     pub quarantined: u64,
+    /// Left out because another content version has served the customer, or may have.
+    pub other_version: u64,
 }
 
 /// What [`super::Ledger::take_part`] found.

@@ -259,13 +259,19 @@ pub(super) struct RunRow {
     content_hash: Vec<u8>,
     deadline_at: Moment,
     correction: bool,
+    only_unsent: bool,
     brake: Option<String>,
     opened_at: Moment,
     closed_at: Option<Moment>,
     closed_by: Option<String>,
+    last_triggered_at: Moment,
 }
 
 impl RunRow {
+    pub(super) fn last_triggered_at(&self) -> Result<Timestamp> {
+        self.last_triggered_at.timestamp()
+    }
+
     pub(super) fn run(self) -> Result<Run> {
         Ok(Run {
             run_number: self.run_number,
@@ -284,6 +290,7 @@ impl RunRow {
                 content_hash: bytes(&self.content_hash, "content hash")?,
                 deadline_at: self.deadline_at.timestamp()?,
                 correction: self.correction,
+                only_unsent: self.only_unsent,
             },
             opened_at: self.opened_at.timestamp()?,
             closed_at: time(self.closed_at)?,
@@ -367,6 +374,7 @@ pub(super) struct CountsRow {
     foreign_failed: i64,
     foreign_suppressed: i64,
     foreign_quarantined: i64,
+    foreign_other_version: i64,
 }
 
 impl CountsRow {
@@ -393,9 +401,21 @@ impl CountsRow {
                 failed: of(self.foreign_failed)?,
                 suppressed: of(self.foreign_suppressed)?,
                 quarantined: of(self.foreign_quarantined)?,
+                other_version: of(self.foreign_other_version)?,
             },
         })
     }
+}
+
+/// Where a receipt stands.
+pub(super) fn standing(receipt: &super::image::Image) -> Result<Standing> {
+    Ok(Standing {
+        fingerprint: fingerprint(&receipt.fingerprint)?,
+        state: state(&receipt.state)?,
+        lease_ends_at: time(receipt.lease_ends_at)?,
+        next_attempt_at: time(receipt.next_attempt_at)?,
+        ambiguous_since: time(receipt.ambiguous_since)?,
+    })
 }
 
 /// A receipt as people look at it.
@@ -419,13 +439,7 @@ impl RecordRow {
             iso_week: week(self.iso_week)?,
             digest_type: digest_type(&self.digest_type)?,
             content_version: content_version(&self.content_version)?,
-            standing: Standing {
-                fingerprint: fingerprint(&receipt.fingerprint)?,
-                state: state(&receipt.state)?,
-                lease_ends_at: time(receipt.lease_ends_at)?,
-                next_attempt_at: time(receipt.next_attempt_at)?,
-                ambiguous_since: time(receipt.ambiguous_since)?,
-            },
+            standing: standing(&receipt)?,
             reason: reason(receipt.reason.as_deref())?,
             in_conflict: receipt.in_conflict,
             attempts: small(receipt.attempts, "attempt count")?,

@@ -1,9 +1,9 @@
 //! What a receipt can be and what may happen to it. Pure: no I/O, no SQL, no clock, no randomness.
 //!
-//! Five decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
+//! Six decisions live here and nowhere else: [`verdict()`] (what a request for a claim finds),
 //! [`settlement()`] (what an attempt's outcome does to its receipt), [`looked()`] (what a look at the provider does),
-//! [`review()`] (what a person's decision does) and [`backoff`]. With [`breaker`] comes what the answers of many
-//! attempts say about a destination.
+//! [`review()`] (what a person's decision does), [`other_version()`] (whom another content version leaves to this one)
+//! and [`backoff`]. With [`breaker`] comes what the answers of many attempts say about a destination.
 
 pub mod backoff;
 pub mod breaker;
@@ -13,6 +13,7 @@ mod review;
 mod settlement;
 mod state;
 mod verdict;
+mod versions;
 
 pub use lookup::{LOOKS_THAT_FAIL, Looks, Lookup, Sighting, looked};
 pub use outcome::{Outcome, RetryAfter};
@@ -23,3 +24,4 @@ pub use settlement::{
 };
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};
+pub use versions::{OtherVersion, other_version};

@@ -1,5 +1,6 @@
 //! A run from its guards to its summary: earlier open runs first, then the one that was asked for.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,9 +15,11 @@ use super::destination::{Destination, Destinations, sleep};
 use super::guards::{self, Refusal};
 use super::pace;
 use super::part::work_part;
-use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, observe};
+use super::rounds::{Rounds, Worked};
+use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, WorkRequest, observe};
 use crate::config::Config;
 use crate::digest::Bundle;
+use crate::identity::ContentVersion;
 use crate::identity::keyring::{Keyring, WeekKey};
 use crate::ledger::{Ledger, Mode, PartGrant, Run};
 use crate::rehearsal::{self, Step};
@@ -56,79 +59,104 @@ pub struct Setup {
 pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunError> {
     let began = Instant::now();
     let clock = Clock::read(setup.ledger.as_ref()).await?;
-    let since = clock.now();
     if request.mode == Mode::Observe {
         return observe::run(request, setup, &clock, began).await;
     }
-    let admitted = match &request.snapshot {
-        Some(source) => Some(guards::admit(request, source, setup, &clock).await?),
-        None => None,
+    let Some(source) = &request.snapshot else {
+        return work(&WorkRequest { run: None, mode: request.mode, wait: request.wait }, setup).await;
     };
-    let invocation = Invocation {
-        setup,
-        clock,
-        since,
-        began,
-        destinations: Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?),
-        wait: request.wait,
+    let admitted = guards::admit(request, source, setup, &clock).await?;
+    let invocation = Invocation::begin(setup, clock, began, request.wait).await?;
+    let mut rounds = Rounds::default();
+    let joined = invocation.join(request, &admitted, &mut rounds).await?;
+    invocation.finish_open(None, &mut rounds).await?;
+    let opened = match joined {
+        Some(opened) => Some(opened),
+        None => invocation.open(request, &admitted, &mut rounds).await?,
     };
-    let mut report = RunReport::default();
-    invocation.finish_earlier(&mut report).await?;
-    if let Some(admitted) = admitted {
-        if setup.stop.is_cancelled() {
-            report.unfinished = true;
-            return Ok(report);
+    let Some(opened) = opened else { return Ok(rounds.report(None)) };
+    let run_id = opened.run.new.run_id.clone();
+    let repeated = opened.run.new.repeated;
+    if !rounds.worked_on(&run_id) {
+        let ended = invocation.work(opened.run, opened.bundle).await?;
+        rounds.record(ended);
+        if rounds.waits_elsewhere(&run_id) {
+            invocation.finish_open(None, &mut rounds).await?;
         }
-        let opened = guards::open(request, admitted, setup, &clock).await?;
-        let earlier = report.earlier.iter().position(|summary| summary.run_id == opened.run.new.run_id);
-        let mut summary = match earlier {
-            Some(place) => report.earlier.remove(place),
-            None => invocation.work(opened.run.clone(), Arc::clone(&opened.bundle)).await?,
-        };
-        summary.snapshot.repeated = opened.run.new.repeated;
-        report.main = Some(summary);
+    }
+    invocation.recount(&mut rounds).await?;
+    let mut report = rounds.report(Some(&run_id));
+    if let Some(summary) = &mut report.main {
+        summary.snapshot.repeated = repeated;
     }
     Ok(report)
 }
 
+/// Works on runs that are open, begun by whichever process; begins none.
+///
+/// # Errors
+/// As [`run`].
+pub async fn work(request: &WorkRequest, setup: &Setup) -> Result<RunReport, RunError> {
+    let began = Instant::now();
+    let clock = Clock::read(setup.ledger.as_ref()).await?;
+    let only = request.run.as_deref();
+    if request.mode == Mode::Observe {
+        return Ok(RunReport { left_open: observe::open_runs(setup, only).await?, ..RunReport::default() });
+    }
+    let invocation = Invocation::begin(setup, clock, began, request.wait).await?;
+    let mut rounds = Rounds::default();
+    invocation.finish_open(only, &mut rounds).await?;
+    if let Some(run_id) = only.filter(|run_id| !rounds.knows(run_id)) {
+        invocation.sum_up(run_id, &mut rounds).await?;
+    }
+    invocation.recount(&mut rounds).await?;
+    Ok(rounds.report(None))
+}
+
 /// One process's share of the work, over all the runs that it finishes.
-struct Invocation<'a> {
-    setup: &'a Setup,
-    clock: Clock,
+pub(super) struct Invocation<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) clock: Clock,
     since: Timestamp,
     began: Instant,
     destinations: Arc<Destinations>,
     wait: Option<SignedDuration>,
 }
 
-impl Invocation<'_> {
-    /// Finishes every open run from its own snapshot. One that cannot be finished is named and left to a person.
-    async fn finish_earlier(&self, report: &mut RunReport) -> Result<(), RunError> {
-        for run in self.setup.ledger.open_runs().await? {
-            if self.setup.stop.is_cancelled() {
-                report.unfinished = true;
-                break;
-            }
-            match self.finish(&run).await {
-                Ok(summary) => report.earlier.push(summary),
-                Err(error) if error.is_about_its_run_alone() => {
-                    tracing::error!(run = short(&run.new.run_id), week = %run.new.iso_week, "an earlier run cannot be finished: {error}");
-                    report.blocked.push((run.new.run_id.clone(), error.to_string()));
-                }
-                Err(error) => return Err(error),
-            }
+impl<'a> Invocation<'a> {
+    async fn begin(
+        setup: &'a Setup,
+        clock: Clock,
+        began: Instant,
+        wait: Option<SignedDuration>,
+    ) -> Result<Self, RunError> {
+        let destinations = Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?);
+        Ok(Self { setup, since: clock.now(), clock, began, destinations, wait })
+    }
+
+    /// Sums up a run as the ledger has it, without working on it.
+    async fn sum_up(&self, run_id: &str, rounds: &mut Rounds) -> Result<(), RunError> {
+        let Some(run) = self.setup.ledger.run(run_id).await? else { return Ok(()) };
+        let counts = self.setup.ledger.run_counts(&run, self.since).await?;
+        let ending = Ending { open: run.closed_at.is_none(), ..Ending::default() };
+        let summary = RunSummary::of_run(&run, &counts, ending, self.began.elapsed());
+        rounds.record(Worked { summary, waits_elsewhere: false });
+        Ok(())
+    }
+
+    /// Counts once more what was on its way when a closed run was summed up: other processes have settled since what
+    /// they held when a person closed it.
+    async fn recount(&self, rounds: &mut Rounds) -> Result<(), RunError> {
+        for summary in rounds.on_their_way() {
+            let Some(run) = self.setup.ledger.run(&summary.run_id).await? else { continue };
+            let counts = self.setup.ledger.run_counts(&run, self.since).await?;
+            *summary = RunSummary::of_run(&run, &counts, summary.ending.clone(), self.began.elapsed());
         }
         Ok(())
     }
 
-    async fn finish(&self, run: &Run) -> Result<RunSummary, RunError> {
-        let bundle = guards::resume(run, self.setup).await?;
-        tracing::info!(run = short(&run.new.run_id), week = %run.new.iso_week, "finishing an earlier run first");
-        self.work(run.clone(), bundle).await
-    }
-
     /// Works until the run is closed or can only wait longer than allowed, and sums it up.
-    async fn work(&self, run: Run, bundle: Arc<Bundle>) -> Result<RunSummary, RunError> {
+    pub(super) async fn work(&self, run: Run, bundle: Arc<Bundle>) -> Result<Worked, RunError> {
         let setup = self.setup;
         let key =
             setup.keyring.for_week(run.new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?.clone();
@@ -139,6 +167,7 @@ impl Invocation<'_> {
             let in_doubt = self.destinations.longest_lease().saturating_add(self.destinations.longest_settle());
             in_doubt.max(LEAST_WAIT)
         });
+        let other_versions = self.other_versions(&run).await?;
         setup.progress.begin(&run.new.run_id, run.new.rows);
         let work = Arc::new(Work {
             bundle,
@@ -153,7 +182,9 @@ impl Invocation<'_> {
             clock: self.clock,
             brakes: Brakes::new(limits, run.new.digest_type.as_str()),
             progress: Arc::clone(&setup.progress),
+            other_versions,
             closed: AtomicBool::new(false),
+            elsewhere: Mutex::default(),
             problem: Mutex::default(),
             progressed_at: Mutex::new(Instant::now()),
             wait: wait.unsigned_abs(),
@@ -166,7 +197,20 @@ impl Invocation<'_> {
         }
         setup.progress.end();
         let counts = work.ledger.run_counts(&work.run, self.since).await?;
-        Ok(RunSummary::of_run(&work.run, &counts, ending, self.began.elapsed()))
+        // What a brake has stopped has no second turn.
+        let waits_elsewhere = ending.open && ending.brake.is_none() && !work.elsewhere().is_empty();
+        let summary = RunSummary::of_run(&work.run, &counts, ending, self.began.elapsed());
+        Ok(Worked { summary, waits_elsewhere })
+    }
+
+    /// The versions that a run must ask before it sends to a customer. While it is open none is added to them.
+    async fn other_versions(&self, run: &Run) -> Result<Vec<ContentVersion>, RunError> {
+        if !run.new.only_unsent {
+            return Ok(Vec::new());
+        }
+        let runs = self.setup.ledger.runs_of_week(run.new.iso_week, &run.new.digest_type).await?;
+        let versions: BTreeSet<ContentVersion> = runs.into_iter().map(|other| other.new.content_version).collect();
+        Ok(versions.into_iter().filter(|version| *version != run.new.content_version).collect())
     }
 }
 
@@ -208,7 +252,15 @@ async fn take_parts(
                 rehearsal::reach(Step::AfterRunClose);
                 return Ok(true);
             }
-            if !idle(work, next_due_at, wait).await {
+            let elsewhere = work.elsewhere();
+            let next_due_at = match elsewhere.is_empty() {
+                true => next_due_at,
+                false => work.ledger.next_due_at(work.run.run_number, &elsewhere).await?,
+            };
+            // Rows whose receipts belong to other runs move when those are worked on, which is this process's next
+            // business: two runs that have receipts of each other's rows would wait for each other here.
+            let only_elsewhere = next_due_at.is_none() && !elsewhere.is_empty();
+            if only_elsewhere || !idle(work, next_due_at, wait).await {
                 return Ok(false);
             }
             continue;
@@ -304,7 +356,11 @@ pub(super) struct Work {
     pub brakes: Brakes,
     /// Where progress is shown.
     pub progress: Arc<Progress>,
+    /// The versions to ask before anything is sent; empty unless the run is for the unsent only.
+    pub other_versions: Vec<ContentVersion>,
     closed: AtomicBool,
+    /// Parts that have nothing left but rows whose receipts move in other runs.
+    elsewhere: Mutex<BTreeSet<u32>>,
     problem: Mutex<Option<RunError>>,
     progressed_at: Mutex<Instant>,
     /// For how long nothing may be settled before the run is given up for now.
@@ -361,6 +417,20 @@ impl Work {
         self.halt.cancel();
     }
 
+    /// Remembers whether a part waits for other runs and for nothing else.
+    pub(super) fn waits_elsewhere(&self, part: u32, waits: bool) {
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            elsewhere.insert(part);
+        } else {
+            elsewhere.remove(&part);
+        }
+    }
+
+    fn elsewhere(&self) -> Vec<u32> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
     /// Something was settled: the run is not waiting.
     pub(super) fn progressed(&self) {
         *self.progressed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -389,7 +459,7 @@ impl Work {
             failed_otherwise: 0,
             brake: self.brakes.on().map(|brake| brake.0),
             open: !self.closed.load(Ordering::Relaxed),
-            next_due_at: self.ledger.next_due_at(self.run.run_number).await?,
+            next_due_at: self.ledger.next_due_at(self.run.run_number, &self.elsewhere()).await?,
             waits_for,
         })
     }

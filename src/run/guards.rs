@@ -12,7 +12,7 @@ use crate::config::{Config, DigestConfig};
 use crate::digest::Bundle;
 use crate::identity::keyring::WeekKey;
 use crate::identity::{ContentVersion, DigestType, IsoWeek, hex_text};
-use crate::ledger::{IdentityPin, KeyPin, Mode, NewRun, Pins, Run, StandingPins};
+use crate::ledger::{IdentityPin, KeyPin, Mode, NewRun, Opening, Pins, Run, StandingPins};
 use crate::snapshot::{Manifest, SealError};
 
 /// A run that is refused before anything is claimed.
@@ -132,23 +132,9 @@ pub enum Refusal {
         /// The other week.
         week: IsoWeek,
     },
-    /// Another version of the week and type is open.
-    #[error(
-        "week {week} of {digest_type} has an open run of version {other} ({run}): one digest a week. Let it finish with `counterfoil run`, or end it with `counterfoil run close {run} --by WHO --note WHY`; a second version can follow it with `--correction`"
-    )]
-    OtherVersionOpen {
-        /// The week.
-        week: IsoWeek,
-        /// The type.
-        digest_type: DigestType,
-        /// The other version.
-        other: ContentVersion,
-        /// Its run, shortened.
-        run: String,
-    },
     /// Another version of the week and type was sent.
     #[error(
-        "week {week} of {digest_type} was already sent as version {other}: everyone would get a second digest. If that is meant, repeat with `--correction`"
+        "week {week} of {digest_type} was already sent as version {other}: everyone would get a second digest. Repeat with `--only-unsent` to send to those only whom {other} has not reached, or with `--correction` to send to all"
     )]
     OtherVersion {
         /// The week.
@@ -172,12 +158,22 @@ pub(super) struct Prepared {
     pub pins: Pins,
 }
 
+/// What came of a run that was to be opened.
+pub(super) enum Gate {
+    /// It may be worked on.
+    Opened(Opened),
+    /// This run of another version must be closed first.
+    Waits(Run),
+}
+
 /// A run that may begin.
 pub(super) struct Opened {
     /// As the ledger has it.
     pub run: Run,
     /// What renders its rows.
     pub bundle: Arc<Bundle>,
+    /// It was open already and had been triggered at this instant before.
+    pub triggered_before: Option<Timestamp>,
 }
 
 /// The configuration of a type.
@@ -226,12 +222,14 @@ pub(super) async fn prepare(request: &RunRequest, setup: &Setup, clock: &Clock) 
     Ok(Prepared { week, content_version, bundle, pins })
 }
 
-/// Checks that an open run can go on: the same environment, keys and content as when it began.
+/// Checks that an open run can go on: the same environment, keys and content as when it began, and a week whose
+/// receipts are all still there.
 ///
 /// # Errors
 /// The first guard that refuses.
-pub(super) async fn resume(run: &Run, setup: &Setup) -> Result<Arc<Bundle>, RunError> {
+pub(super) async fn resume(run: &Run, setup: &Setup, now: Timestamp) -> Result<Arc<Bundle>, RunError> {
     let new = &run.new;
+    horizon(new.iso_week, &setup.config, now)?;
     digest_config(&setup.config, &new.digest_type)?;
     let bundle = sources::bundle(&setup.config, &new.digest_type, &new.content_version)?;
     let week_key = setup.keyring.for_week(new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?;
@@ -313,6 +311,13 @@ pub(super) struct Admitted {
     week_end: Timestamp,
 }
 
+impl Admitted {
+    /// Id of the run, whether it exists or not.
+    pub(super) fn run_id(&self) -> &str {
+        &self.new.run_id
+    }
+}
+
 /// Seals the snapshot if needed and checks everything, before anything is claimed, for an earlier run either.
 ///
 /// # Errors
@@ -351,6 +356,7 @@ pub(super) async fn admit(
         content_hash: prepared.pins.content_hash,
         deadline_at,
         correction: request.correction,
+        only_unsent: request.only_unsent,
     };
     let admitted = Admitted { prepared, new, week_end };
     if setup.ledger.run(&admitted.new.run_id).await?.is_none() {
@@ -363,28 +369,52 @@ pub(super) async fn admit(
     Ok(admitted)
 }
 
-/// Checks once more, now that earlier runs are finished, pins, and opens or joins the run.
+/// Checks once more, now that earlier runs are finished, pins, and opens or joins the run. The ledger looks for another
+/// version a last time as it opens it: two that are started at the same instant are not both opened.
 ///
 /// # Errors
 /// The first guard that refuses; nothing of this run was claimed.
 pub(super) async fn open(
     request: &RunRequest,
-    admitted: Admitted,
+    admitted: &Admitted,
     setup: &Setup,
     clock: &Clock,
-) -> Result<Opened, RunError> {
+) -> Result<Gate, RunError> {
     let (new, ours) = (&admitted.new, &admitted.prepared.pins);
     if setup.ledger.run(&new.run_id).await?.is_none() {
         let digest = digest_config(&setup.config, &request.digest_type)?;
-        guard_new_run(&admitted, request, digest, setup, clock.now()).await?;
+        guard_new_run(admitted, request, digest, setup, clock.now()).await?;
         let others = setup.ledger.runs_of_week(new.iso_week, &new.digest_type).await?;
-        one_version_a_week(new, &others)?;
+        if let Some(open) = one_version_a_week(new, &others)? {
+            return Ok(Gate::Waits(open.clone()));
+        }
     }
     agree(&setup.ledger.pin(ours).await?, ours)?;
-    let run = setup.ledger.open_run(new).await?;
+    let (run, triggered_before) = match setup.ledger.open_run(new).await? {
+        Opening::Opened(run) => (run, None),
+        Opening::Joined { run, last_triggered_at } => (run, Some(last_triggered_at)),
+        Opening::OtherVersion(other) => {
+            let open = one_version_a_week(new, std::slice::from_ref(&other))?.cloned();
+            return Ok(Gate::Waits(open.unwrap_or(other)));
+        }
+    };
+    as_it_was_begun(&run, new);
     let standing = if run.closed_at.is_some() { "closed" } else { "open" };
     tracing::debug!(run = run.new.run_id, snapshot = run.new.snapshot_id, rows = run.new.rows, standing, "run");
-    Ok(Opened { run, bundle: admitted.prepared.bundle })
+    let triggered_before = triggered_before.filter(|_| run.closed_at.is_none());
+    Ok(Gate::Opened(Opened { run, bundle: Arc::clone(&admitted.prepared.bundle), triggered_before }))
+}
+
+/// A run that is joined goes on as it was begun; whoever asks for something else should know.
+fn as_it_was_begun(run: &Run, asked: &NewRun) {
+    let of = |new: &NewRun| match (new.correction, new.only_unsent) {
+        (true, _) => "with --correction",
+        (_, true) => "with --only-unsent",
+        _ => "without --only-unsent and --correction",
+    };
+    if of(&run.new) != of(asked) {
+        tracing::warn!(run = short(&run.new.run_id), "this run was begun {} and goes on like that", of(&run.new));
+    }
 }
 
 /// What only a run that does not exist yet can be refused for; one that exists is joined.
@@ -428,23 +458,16 @@ fn row_count_fits(rows: u64, last: u64, max_change: f64) -> bool {
     change <= max_change
 }
 
-fn one_version_a_week(new: &NewRun, same_week: &[Run]) -> Result<(), Refusal> {
-    let others = || same_week.iter().filter(|run| run.new.content_version != new.content_version);
-    if let Some(open) = others().find(|run| run.closed_at.is_none()) {
-        return Err(Refusal::OtherVersionOpen {
+/// One digest a week: the open run of another version that must be closed first, or the refusal where that version has
+/// ended and this run says nothing of it. What stands in the way is decided by [`NewRun::in_the_way`].
+fn one_version_a_week<'a>(new: &NewRun, same_week: &'a [Run]) -> Result<Option<&'a Run>, Refusal> {
+    match new.in_the_way(same_week) {
+        Some(ended) if ended.closed_at.is_some() => Err(Refusal::OtherVersion {
             week: new.iso_week,
             digest_type: new.digest_type.clone(),
-            other: open.new.content_version.clone(),
-            run: short(&open.new.run_id).to_owned(),
-        });
-    }
-    match others().next_back().filter(|_| !new.correction) {
-        Some(closed) => Err(Refusal::OtherVersion {
-            week: new.iso_week,
-            digest_type: new.digest_type.clone(),
-            other: closed.new.content_version.clone(),
+            other: ended.new.content_version.clone(),
         }),
-        None => Ok(()),
+        in_the_way => Ok(in_the_way),
     }
 }
 

@@ -14,22 +14,24 @@ mod engine;
 mod guards;
 mod lookup;
 mod observe;
+mod only_unsent;
 mod pace;
 mod part;
 mod progress;
 mod queue;
 mod report;
 mod request;
+mod rounds;
 mod sources;
 mod suppression;
 
 pub use clock::Clock;
 pub use destination::{Destinations, build as provider_of};
-pub use engine::{Setup, run};
+pub use engine::{Setup, run, work};
 pub use guards::{Refusal, digest_config, same_identity};
 pub use progress::Progress;
-pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts};
-pub use request::{RunRequest, SnapshotSource};
+pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts, WaitsFor};
+pub use request::{RunRequest, SnapshotSource, WorkRequest};
 pub use sources::{bundle, seal_error, snapshot};
 
 use crate::ledger::LedgerError;

@@ -33,10 +33,10 @@ pub(super) async fn run(
     clock: &Clock,
     began: Instant,
 ) -> Result<RunReport, RunError> {
-    for open in setup.ledger.open_runs().await? {
-        tracing::warn!(run = super::engine::short(&open.new.run_id), week = %open.new.iso_week, "an open run; observing finishes nothing");
-    }
-    let Some(source) = &request.snapshot else { return Ok(RunReport::default()) };
+    let left_open = open_runs(setup, None).await?;
+    let Some(source) = &request.snapshot else {
+        return Ok(RunReport { left_open, ..RunReport::default() });
+    };
     let prepared = Arc::new(guards::prepare(request, setup, clock).await?);
     let snapshot = sources::snapshot(request, source, &prepared.bundle, setup).await?;
     let manifest = Arc::new(snapshot.manifest);
@@ -78,6 +78,19 @@ pub(super) async fn run(
         ending: Ending { failed_otherwise: outcomes.failed, open: stopped, ..Ending::default() },
     };
     Ok(RunReport { main: Some(summary), ..RunReport::default() })
+}
+
+/// Names open runs, or the one with this id where it is open: observing finishes nothing.
+///
+/// # Errors
+/// A ledger that fails.
+pub(super) async fn open_runs(setup: &Setup, only: Option<&str>) -> Result<Vec<String>, RunError> {
+    let mut open = setup.ledger.open_runs().await?;
+    open.retain(|run| only.is_none_or(|only| run.new.run_id == only));
+    for run in &open {
+        tracing::warn!(run = super::engine::short(&run.new.run_id), week = %run.new.iso_week, "an open run; observing finishes nothing");
+    }
+    Ok(open.into_iter().map(|run| run.new.run_id).collect())
 }
 
 async fn observe_part(

@@ -17,6 +17,7 @@ use super::attempt::Granted;
 use super::destination::Destination;
 use super::engine::Work;
 use super::lookup;
+use super::only_unsent;
 use super::queue::claim_and_send;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
 use crate::ledger::{
@@ -29,7 +30,7 @@ use crate::snapshot::lines;
 
 /// How soon a row is looked at again that waits for something that no row of ours moves: a receipt of another run, or
 /// the ledger's clock.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+pub(super) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// A row as far as claiming needs it.
 pub(super) struct KeyedRow {
@@ -37,10 +38,12 @@ pub(super) struct KeyedRow {
     fingerprint: Fingerprint,
     destination: Option<String>,
     line: Arc<[u8]>,
+    /// The customer's receipt keys under other versions, where those decide; later, those that must make way.
+    pub(super) others: Vec<ReceiptKey>,
 }
 
 /// Rows that may be claimed, by what for and where to.
-type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
+pub(super) type Claimable = BTreeMap<(Purpose, DestinationNumber), Vec<KeyedRow>>;
 
 /// What one pass over a part leaves behind. Its rows for different destinations go their ways at the same time, each
 /// with a pass of its own that is joined to the part's in the end.
@@ -50,7 +53,7 @@ pub(super) struct Pass {
     pub(super) worker: i64,
     /// Runs that have receipts of our rows which will still move.
     owners: HashSet<i64>,
-    counts: ForeignCounts,
+    pub(super) counts: ForeignCounts,
     due_at: Option<Timestamp>,
     /// A stop or a brake left rows untouched.
     pub(super) cut_short: bool,
@@ -137,7 +140,7 @@ pub(super) async fn work_part(
     for branch in join_all(branches).await {
         pass.join(&branch?);
     }
-    wait_for_owners(work, &mut pass).await?;
+    wait_for_owners(work, part, &mut pass).await?;
     let end = match pass.due_at {
         _ if pass.cut_short => PartEnd::Open,
         Some(until) => PartEnd::Waiting { until },
@@ -179,12 +182,13 @@ async fn work_branch(
 
 /// A row whose receipt is on its way in another open run is looked at again, so that the counts that are kept of this
 /// part are the last word on it. A run that is closed moves nothing any more.
-async fn wait_for_owners(work: &Work, pass: &mut Pass) -> Result<(), RunError> {
-    if pass.owners.is_empty() {
-        return Ok(());
-    }
-    let open = work.ledger.open_runs().await?;
-    if open.iter().any(|run| pass.owners.contains(&run.run_number)) {
+async fn wait_for_owners(work: &Work, part: u32, pass: &mut Pass) -> Result<(), RunError> {
+    let moves = match pass.owners.is_empty() {
+        true => false,
+        false => work.ledger.open_runs().await?.iter().any(|run| pass.owners.contains(&run.run_number)),
+    };
+    work.waits_elsewhere(part, moves && pass.due_at.is_none() && !pass.cut_short);
+    if moves {
         pass.wait_until(later(work, LOOK_AGAIN));
     }
     Ok(())
@@ -230,6 +234,7 @@ fn keyed_row(work: &Work, part: u32, line: &[u8]) -> Result<KeyedRow, RunError> 
         fingerprint: work.key.fingerprint(line, &run.content_hash),
         destination: head.destination.map(Cow::into_owned),
         line: line.into(),
+        others: only_unsent::keys(work, &customer_id),
     })
 }
 
@@ -243,7 +248,11 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
     let mut claimable = Claimable::new();
     let mut conflicts = Vec::new();
     let mut ended = Vec::new();
-    for (row, found) in rows.into_iter().zip(found) {
+    for (mut row, found) in rows.into_iter().zip(found) {
+        if found.is_some() {
+            // Claimed before: the other versions were asked then.
+            row.others.clear();
+        }
         let verdict = receipt::verdict(found.as_ref().map(|found| &found.standing), &row.fingerprint, now);
         let owner = found.as_ref().map(|found| found.run_number).filter(|owner| *owner != work.run.run_number);
         if let Some(owner) = owner.filter(|_| verdict != Verdict::Conflict) {
@@ -281,7 +290,7 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
         work.ledger.record_conflicts(work.run.run_number, week, &conflicts).await?;
     }
     end_leases(work, &ended, pass).await?;
-    Ok(claimable)
+    only_unsent::leave_out_served(work, claimable, pass).await
 }
 
 /// A row whose receipt belongs to another run is that run's to send; here it is only counted. Answers whether that may

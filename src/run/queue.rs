@@ -12,6 +12,7 @@ use super::RunError;
 use super::attempt::{self, Start};
 use super::destination::{Destination, sleep};
 use super::engine::Work;
+use super::only_unsent;
 use super::pace::Admission;
 use super::part::{KeyedRow, Pass, claim};
 use crate::ledger::Purpose;
@@ -58,6 +59,7 @@ pub(super) async fn claim_and_send(
         let rest = rows.split_off(count.min(rows.len()));
         let batch = std::mem::replace(&mut rows, rest);
         let handled = pass.handled(batch.len());
+        let batch = only_unsent::take_place(work, batch, pass).await?;
         let granted = claim(work, part, destination.number, destination.config.lease, purpose, batch, pass).await?;
         let end = attempt::send_chunk(work, destination, part, granted, start).await?;
         work.progress.part(part, handled);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::identity::{ContentVersion, DigestType, IsoWeek};
@@ -130,6 +130,7 @@ impl RunSummary {
             failed: counts.failed_rejected + counts.failed_other + foreign.failed,
             quarantined: counts.quarantined + counts.conflicts + foreign.quarantined,
             suppressed: counts.suppressed + foreign.suppressed,
+            other_version: foreign.other_version,
             ..Outcomes::default()
         };
         outcomes.never_claimed = run.new.rows.saturating_sub(outcomes.total());
@@ -163,6 +164,39 @@ pub struct RunReport {
     pub blocked: Vec<(String, String)>,
     /// A stop came before every earlier run was looked at.
     pub unfinished: bool,
+    /// The run that was asked for is not begun: this one of another version is still open.
+    pub waits_for: Option<WaitsFor>,
+    /// The run that was asked for was open already and had been triggered this long before.
+    pub joined_after: Option<SignedDuration>,
+    /// Ids of open runs that were left alone, because of the mode.
+    pub left_open: Vec<String>,
+}
+
+/// A run of another version that must be closed first: one digest a week.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WaitsFor {
+    /// Its id.
+    pub run_id: String,
+    /// Its week.
+    #[serde(serialize_with = "as_text")]
+    pub iso_week: IsoWeek,
+    /// Its type.
+    #[serde(serialize_with = "as_text")]
+    pub digest_type: DigestType,
+    /// Its version.
+    #[serde(serialize_with = "as_text")]
+    pub content_version: ContentVersion,
+}
+
+impl WaitsFor {
+    pub(super) fn of(run: &Run) -> Self {
+        Self {
+            run_id: run.new.run_id.clone(),
+            iso_week: run.new.iso_week,
+            digest_type: run.new.digest_type.clone(),
+            content_version: run.new.content_version.clone(),
+        }
+    }
 }
 
 fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {

@@ -61,8 +61,21 @@ pub struct RunRequest {
     pub send_within: Option<SignedDuration>,
     /// How long to wait for what is due later; `None`: the longest lease plus settle time, at least 15 minutes.
     pub wait: Option<SignedDuration>,
-    /// Send although another version of this week and type has a run.
+    /// Send to all although another version of this week and type has a run.
     pub correction: bool,
+    /// Send to those only whom no other version of this week and type has served.
+    pub only_unsent: bool,
+}
+
+/// Work on runs that are open, as it is asked for.
+#[derive(Debug, Clone)]
+pub struct WorkRequest {
+    /// Only the run with this id; `None`: every open one.
+    pub run: Option<String>,
+    /// In mode `observe` open runs are only named.
+    pub mode: Mode,
+    /// As [`RunRequest::wait`].
+    pub wait: Option<SignedDuration>,
 }
 
 impl RunRequest {
@@ -83,6 +96,7 @@ impl RunRequest {
             send_within: None,
             wait: None,
             correction: false,
+            only_unsent: false,
         }
     }
 }

@@ -85,6 +85,7 @@ fn new_run(snapshot: &str) -> NewRun {
         content_hash: [7; 32],
         deadline_at: "2026-08-13T00:00:00Z".parse().unwrap(),
         correction: false,
+        only_unsent: false,
     }
 }
 
@@ -99,7 +100,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     async fn on(fresh: &'a Fresh) -> Self {
         let ledger = fresh.open().await;
-        let run = ledger.open_run(&new_run("first")).await.unwrap();
+        let run = ledger.open_run(&new_run("first")).await.unwrap().run().unwrap();
         let destination = ledger.destination("retail", &[1; 32]).await.unwrap();
         Self { fresh, ledger, run, destination }
     }
@@ -398,11 +399,11 @@ async fn a_pin_never_changes() {
 async fn a_run_that_is_started_again_is_joined_and_counted() {
     each_ledger(async |fresh| {
         let ledger = fresh.open().await;
-        let first = ledger.open_run(&new_run("first")).await.unwrap();
+        let first = ledger.open_run(&new_run("first")).await.unwrap().run().unwrap();
         assert_eq!(first.new, NewRun { part_rows: Vec::new(), ..new_run("first") });
         ledger.set_brake(first.run_number, Some("too many conflicts")).await.unwrap();
         assert_eq!(ledger.run(&first.new.run_id).await.unwrap().unwrap().brake.as_deref(), Some("too many conflicts"));
-        let again = fresh.open_later(HOUR).await.open_run(&new_run("first")).await.unwrap();
+        let again = fresh.open_later(HOUR).await.open_run(&new_run("first")).await.unwrap().run().unwrap();
         assert_eq!(again, first, "joining clears the brake and changes nothing else");
         assert_eq!(fresh.value("SELECT trigger_count FROM runs").await, "2");
         assert_eq!(fresh.value("SELECT count(*) FROM run_parts").await, "3");
@@ -415,13 +416,13 @@ async fn a_run_that_is_started_again_is_joined_and_counted() {
 async fn runs_are_found_by_week_type_and_snapshot_and_observing_is_a_pass_of_its_own() {
     each_ledger(async |fresh| {
         let ledger = fresh.open().await;
-        let first = ledger.open_run(&new_run("first")).await.unwrap();
-        let second = ledger.open_run(&new_run("second")).await.unwrap();
+        let first = ledger.open_run(&new_run("first")).await.unwrap().run().unwrap();
+        let second = ledger.open_run(&new_run("second")).await.unwrap().run().unwrap();
         let advisory = NewRun { run_id: "advisory".to_owned(), mode: Mode::Advisory, ..new_run("first") };
-        let advisory = ledger.open_run(&advisory).await.unwrap();
+        let advisory = ledger.open_run(&advisory).await.unwrap().run().unwrap();
         for pass in ["pass-1", "pass-2"] {
             let observe = NewRun { run_id: pass.to_owned(), mode: Mode::Observe, ..new_run("first") };
-            ledger.open_run(&observe).await.unwrap();
+            ledger.open_run(&observe).await.unwrap().run().unwrap();
         }
         let twin = NewRun { run_id: "twin".to_owned(), ..new_run("first") };
         assert!(matches!(ledger.open_run(&twin).await, Err(LedgerError::Refused { .. })));
@@ -465,7 +466,7 @@ async fn every_part_is_held_by_one_worker_and_comes_back_when_its_lease_ends_or_
         let micros = |at: Timestamp| at.as_microsecond();
         let PartGrant::None { next_due_at: Some(at) } = waiting else { panic!("part 1 is due in an hour") };
         assert_eq!(micros(at), micros(due));
-        assert_eq!(late.next_due_at(run).await.unwrap().map(micros), Some(micros(due)));
+        assert_eq!(late.next_due_at(run, &[]).await.unwrap().map(micros), Some(micros(due)));
         let due = world.later(HOUR + LEASE).await.ledger;
         assert_eq!(due.take_part(run, 1, LEASE).await.unwrap(), PartGrant::Taken { part: 1 });
         due.end_part(run, 1, 1, PartEnd::Open, &ForeignCounts::default()).await.unwrap();
@@ -481,7 +482,7 @@ async fn workers_that_ask_at_once_get_different_parts() {
     each_ledger(async |fresh| {
         let world = World::on(fresh).await;
         let wide = NewRun { part_rows: vec![1_000; 40], ..new_run("wide") };
-        let run = world.ledger.open_run(&wide).await.unwrap().run_number;
+        let run = world.ledger.open_run(&wide).await.unwrap().run().unwrap().run_number;
         let mut tasks = tokio::task::JoinSet::new();
         for worker in 0..40 {
             let ledger = world.ledger.clone();
@@ -774,7 +775,7 @@ async fn a_process_claims_its_share_of_a_shared_file() {
     let url = std::env::var("COUNTERFOIL_TEST_SHARED_FILE").map_or(own.url.clone(), Into::into);
     let ledger = counterfoil::ledger::open(&url, SignedDuration::ZERO).await.unwrap();
     ledger.migrate().await.unwrap();
-    let run = ledger.open_run(&new_run("first")).await.unwrap();
+    let run = ledger.open_run(&new_run("first")).await.unwrap().run().unwrap();
     let destination = ledger.destination("retail", &[1; 32]).await.unwrap();
     let mut grants = 0;
     for chunk in 0..20 {
@@ -1191,8 +1192,13 @@ async fn the_counts_of_a_run_add_up_to_its_rows() {
         let later = world.ledger.run_counts(&world.run, now + HOUR).await.unwrap();
         assert_eq!((later.sent, later.reconciled, later.sent_before), (0, 0, 2));
         // A second run meets the first one's receipts, two of them with another content.
-        let second =
-            world.ledger.open_run(&NewRun { rows: 12, part_rows: vec![12], ..new_run("second") }).await.unwrap();
+        let second = world
+            .ledger
+            .open_run(&NewRun { rows: 12, part_rows: vec![12], ..new_run("second") })
+            .await
+            .unwrap()
+            .run()
+            .unwrap();
         let other = World { run: second.clone(), ledger: world.ledger.clone(), ..World::on(fresh).await };
         other.conflict(2).await;
         other.conflict(3).await;
@@ -1206,6 +1212,7 @@ async fn the_counts_of_a_run_add_up_to_its_rows() {
             failed: 2,
             suppressed: 1,
             quarantined: 2,
+            other_version: 8,
             retryable: 0,
         };
         other_ledger.end_part(second.run_number, 0, WORKER, PartEnd::Done, &foreign).await.unwrap();

@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use crate::databases::{Cut, Fresh, Proxy, each_ledger};
 
+mod versions;
+
 const LEASE: SignedDuration = SignedDuration::from_mins(5);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -54,6 +56,7 @@ fn new_run(snapshot: &str, version: &str, correction: bool) -> NewRun {
         content_hash: [7; 32],
         deadline_at: "2099-01-01T00:00:00Z".parse().unwrap(),
         correction,
+        only_unsent: false,
     }
 }
 
@@ -67,8 +70,12 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     async fn on(fresh: &'a Fresh) -> Self {
+        Self::on_run(fresh, &new_run("first", "v1", false)).await
+    }
+
+    async fn on_run(fresh: &'a Fresh, run: &NewRun) -> Self {
         let ledger = fresh.open().await;
-        let run = ledger.open_run(&new_run("first", "v1", false)).await.unwrap();
+        let run = ledger.open_run(run).await.unwrap().run().unwrap();
         let destination = ledger.destination("retail", &[1; 32]).await.unwrap();
         Self { fresh, ledger, run, destination }
     }
@@ -77,7 +84,7 @@ impl<'a> World<'a> {
         let requests = [ClaimRequest { key: key(number), fingerprint, part: 0 }];
         let batch = ClaimBatch {
             run_number: run.run_number,
-            iso_week: week(),
+            iso_week: self.run.new.iso_week,
             worker: 7,
             destination: self.destination,
             lease: LEASE,
@@ -103,7 +110,7 @@ impl<'a> World<'a> {
             destination: self.destination,
             settlement,
         };
-        self.ledger.settle(self.run.run_number, week(), &[request]).await.unwrap().remove(0)
+        self.ledger.settle(self.run.run_number, self.run.new.iso_week, &[request]).await.unwrap().remove(0)
     }
 
     async fn bring(&self, number: u8, settlement: Settlement) {
@@ -127,7 +134,7 @@ impl<'a> World<'a> {
         let record = self.ledger.receipt(&key(number)).await.unwrap().unwrap();
         let review = Review {
             key: key(number),
-            iso_week: week(),
+            iso_week: self.run.new.iso_week,
             seen_state: record.standing.state,
             seen_grant: record.grant_number,
             decision,
@@ -296,7 +303,7 @@ async fn a_late_acceptance_after_a_confirmation_brings_the_reference_and_no_alar
 async fn discarding_closes_a_conflict_and_a_sent_receipt_stays_sent() {
     each_ledger(async |fresh| {
         let world = World::on(fresh).await;
-        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap();
+        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap().run().unwrap();
         world.bring(1, sent("r-1")).await;
         world.bring(2, failed()).await;
         for number in [1, 2] {
@@ -323,7 +330,7 @@ async fn choosing_the_presented_content_moves_the_receipt_to_the_run_that_holds_
     each_ledger(async |fresh| {
         let world = World::on(fresh).await;
         world.bring(1, retry(world.ledger.now().await.unwrap())).await;
-        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap();
+        let other = world.ledger.open_run(&new_run("second", "v1", false)).await.unwrap().run().unwrap();
         world.conflict_in(&other, 1, other_content(1)).await;
         assert_eq!(world.state(1).await.0, State::Quarantined);
         world.finish(&world.run).await;
@@ -352,7 +359,7 @@ async fn another_version_that_is_open_or_has_sent_keeps_a_receipt_from_being_sen
         let world = World::on(fresh).await;
         world.bring(1, failed()).await;
         world.finish(&world.run).await;
-        let second = world.ledger.open_run(&new_run("second", "v2", true)).await.unwrap();
+        let second = world.ledger.open_run(&new_run("second", "v2", true)).await.unwrap().run().unwrap();
         let refused = async || {
             matches!(world.decide(1, resend()).await, ReviewAnswer::Refused(ReviewRefusal::OtherVersion { .. }))
         };

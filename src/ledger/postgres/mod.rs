@@ -17,9 +17,9 @@ use super::failure::{Tries, Try, tried};
 use super::stored::Moment;
 use super::{
     AddressHash, ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts,
-    Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, Pace, PartEnd, PartGrant, Pins, Rate, ReceiptFilter,
-    ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, SettleAnswer, SettleRequest,
-    StandingPins, StandingSuppression, Suppression,
+    Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, Opening, Pace, PartEnd, PartGrant, Pins, Rate,
+    ReceiptFilter, ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, SettleAnswer,
+    SettleRequest, StandingPins, StandingSuppression, Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
 use crate::receipt::Looks;
@@ -27,6 +27,7 @@ use crate::receipt::Looks;
 mod claims;
 mod conflicts;
 mod looks;
+mod openings;
 mod pace;
 mod parts;
 mod pins;
@@ -36,6 +37,7 @@ mod runs;
 mod schema;
 mod settles;
 mod suppressions;
+mod versions;
 
 /// Connections of one process: claims, settles and looks of a few parts at a time.
 const CONNECTIONS: u32 = 8;
@@ -174,8 +176,8 @@ impl Ledger for PostgresLedger {
         tried!("suppressions", suppressions::suppressions(self, hash))
     }
 
-    async fn open_run(&self, run: &NewRun) -> Result<Run> {
-        tried!("open_run", runs::open_run(self, run))
+    async fn open_run(&self, run: &NewRun) -> Result<Opening> {
+        tried!("open_run", |tries| openings::open_run(self, run, tries.in_doubt()))
     }
 
     async fn run(&self, run_id: &str) -> Result<Option<Run>> {
@@ -258,6 +260,10 @@ impl Ledger for PostgresLedger {
         tried!("record_conflicts", conflicts::record_conflicts(self, run_number, week, conflicts))
     }
 
+    async fn supersede(&self, run: &Run, keys: &[ReceiptKey]) -> Result<Vec<bool>> {
+        tried!("supersede", versions::supersede(self, run, keys))
+    }
+
     async fn review(&self, review: &Review) -> Result<ReviewAnswer> {
         tried!("review", |tries| reviews::review(self, review, tries.in_doubt()))
     }
@@ -270,8 +276,8 @@ impl Ledger for PostgresLedger {
         tried!("run_counts", runs::run_counts(self, run, since))
     }
 
-    async fn next_due_at(&self, run_number: i64) -> Result<Option<Timestamp>> {
-        tried!("next_due_at", parts::next_due_at(self, run_number))
+    async fn next_due_at(&self, run_number: i64, besides: &[u32]) -> Result<Option<Timestamp>> {
+        tried!("next_due_at", parts::next_due_at(self, run_number, besides))
     }
 
     async fn receipt(&self, key: &ReceiptKey) -> Result<Option<ReceiptRecord>> {

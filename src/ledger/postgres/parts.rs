@@ -27,7 +27,8 @@ SELECT min(CASE p.state
         WHEN 'leased' THEN p.lease_ends_at
         WHEN 'open' THEN now() + $2 * interval '1 microsecond' END) AS due_at
 FROM run_parts p
-WHERE p.run_number = $1 AND (SELECT closed_at IS NULL FROM runs WHERE run_number = $1)";
+WHERE p.run_number = $1 AND (SELECT closed_at IS NULL FROM runs WHERE run_number = $1)
+  AND p.part <> ALL ($3::bigint[])";
 
 const RENEW_PART: &str = "
 UPDATE run_parts SET lease_ends_at = now() + ($4 + $5) * interval '1 microsecond'
@@ -36,7 +37,7 @@ WHERE run_number = $1 AND part = $2 AND worker = $3 AND state = 'leased'";
 const END_PART: &str = "
 UPDATE run_parts SET state = $4, due_at = $5, worker = NULL, lease_ends_at = NULL,
     foreign_duplicate = $6, foreign_in_progress = $7, foreign_retryable = $8, foreign_held = $9,
-    foreign_failed = $10, foreign_suppressed = $11, foreign_quarantined = $12
+    foreign_failed = $10, foreign_suppressed = $11, foreign_quarantined = $12, foreign_other_version = $13
 WHERE run_number = $1 AND part = $2 AND worker = $3 AND state = 'leased'";
 
 pub(super) async fn take_part(
@@ -59,14 +60,15 @@ pub(super) async fn take_part(
             let part = u32::try_from(part).map_err(|_| LedgerError::Corrupt { what: "part" })?;
             Ok(PartGrant::Taken { part })
         }
-        None => Ok(PartGrant::None { next_due_at: next_due_at(ledger, run_number).await? }),
+        None => Ok(PartGrant::None { next_due_at: next_due_at(ledger, run_number, &[]).await? }),
     }
 }
 
-pub(super) async fn next_due_at(ledger: &PostgresLedger, run_number: i64) -> Try<Option<Timestamp>> {
+pub(super) async fn next_due_at(ledger: &PostgresLedger, run_number: i64, besides: &[u32]) -> Try<Option<Timestamp>> {
     let mut transaction = ledger.read().await?;
+    let besides: Vec<i64> = besides.iter().copied().map(i64::from).collect();
     let (due_at,): (Option<Moment>,) =
-        rows(NEXT_DUE_AT).bind(run_number).bind(ledger.offset).fetch_one(&mut *transaction).await?;
+        rows(NEXT_DUE_AT).bind(run_number).bind(ledger.offset).bind(besides).fetch_one(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(time(due_at)?)
 }
@@ -118,6 +120,7 @@ pub(super) async fn end_part(
         .bind(signed(counts.failed))
         .bind(signed(counts.suppressed))
         .bind(signed(counts.quarantined))
+        .bind(signed(counts.other_version))
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;

@@ -1,35 +1,19 @@
-//! Runs: opening, finding, counting and closing them.
+//! Runs: finding, counting and closing them.
 
 use jiff::Timestamp;
 
 use super::{PostgresLedger, rows, statement};
 use crate::identity::{DigestType, IsoWeek};
 use crate::ledger::failure::Try;
-use crate::ledger::stored::{CountsRow, Moment, RunRow, signed};
-use crate::ledger::{NewRun, Run, RunCounts};
+use crate::ledger::stored::{CountsRow, Moment, RunRow};
+use crate::ledger::{Run, RunCounts};
 
-const OPEN_RUN: &str = "
-INSERT INTO runs AS r (run_id, iso_week, digest_type, content_version, mode, snapshot_id, rows, parts, repeated,
-    rejected, key_id, content_hash, deadline_at, correction, opened_at, database_identity, trigger_count,
-    last_triggered_at)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock.now,
-    (SELECT ledger_id FROM ledger_identity), 1, clock.now
-FROM (SELECT now() + $15 * interval '1 microsecond' AS now) AS clock
-ON CONFLICT (run_id) DO UPDATE SET
-    trigger_count = r.trigger_count + 1, last_triggered_at = excluded.last_triggered_at, brake = NULL
-RETURNING *";
-
-const OPEN_PARTS: &str = "
-INSERT INTO run_parts (run_number, part, rows)
-SELECT $1, t.part - 1, t.rows FROM unnest($2::bigint[]) WITH ORDINALITY AS t(rows, part)
-ON CONFLICT (run_number, part) DO NOTHING";
-
-const RUN: &str = "SELECT * FROM runs WHERE run_id = $1";
+pub(super) const RUN: &str = "SELECT * FROM runs WHERE run_id = $1";
 
 const OPEN_RUNS: &str =
     "SELECT * FROM runs WHERE closed_at IS NULL AND mode <> 'observe' ORDER BY opened_at, run_number";
 
-const RUNS_OF_WEEK: &str = "
+pub(super) const RUNS_OF_WEEK: &str = "
 SELECT * FROM runs WHERE iso_week = $1 AND digest_type = $2 AND mode <> 'observe' ORDER BY opened_at, run_number";
 
 const LAST_ENFORCED_RUN: &str = "
@@ -68,7 +52,8 @@ SELECT r.sent, r.reconciled, r.sent_before, r.in_progress, r.retryable, r.held,
        p.foreign_held + c.held AS foreign_held,
        p.foreign_failed + c.failed AS foreign_failed,
        p.foreign_suppressed + c.suppressed AS foreign_suppressed,
-       p.foreign_quarantined + c.quarantined AS foreign_quarantined
+       p.foreign_quarantined + c.quarantined AS foreign_quarantined,
+       p.foreign_other_version
 FROM (
     SELECT count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND NOT reconciled) AS sent,
            count(*) FILTER (WHERE state = 'sent' AND sent_at >= $3 AND reconciled) AS reconciled,
@@ -105,35 +90,10 @@ CROSS JOIN (
            CAST(coalesce(sum(foreign_held), 0) AS bigint) AS foreign_held,
            CAST(coalesce(sum(foreign_failed), 0) AS bigint) AS foreign_failed,
            CAST(coalesce(sum(foreign_suppressed), 0) AS bigint) AS foreign_suppressed,
-           CAST(coalesce(sum(foreign_quarantined), 0) AS bigint) AS foreign_quarantined
+           CAST(coalesce(sum(foreign_quarantined), 0) AS bigint) AS foreign_quarantined,
+           CAST(coalesce(sum(foreign_other_version), 0) AS bigint) AS foreign_other_version
     FROM run_parts WHERE run_number = $1
 ) AS p";
-
-pub(super) async fn open_run(ledger: &PostgresLedger, run: &NewRun) -> Try<Run> {
-    let mut transaction = ledger.write().await?;
-    let opened: RunRow = rows(OPEN_RUN)
-        .bind(&run.run_id)
-        .bind(run.iso_week.number())
-        .bind(run.digest_type.as_str())
-        .bind(run.content_version.as_str())
-        .bind(run.mode.as_str())
-        .bind(&run.snapshot_id)
-        .bind(signed(run.rows))
-        .bind(i32::try_from(run.part_rows.len()).unwrap_or(i32::MAX))
-        .bind(signed(run.repeated))
-        .bind(signed(run.rejected))
-        .bind(&run.key_id)
-        .bind(run.content_hash.as_slice())
-        .bind(Moment::from(run.deadline_at))
-        .bind(run.correction)
-        .bind(ledger.offset)
-        .fetch_one(&mut *transaction)
-        .await?;
-    let part_rows: Vec<i64> = run.part_rows.iter().copied().map(i64::from).collect();
-    statement(OPEN_PARTS).bind(opened.run_number).bind(part_rows).execute(&mut *transaction).await?;
-    transaction.commit().await?;
-    Ok(opened.run()?)
-}
 
 pub(super) async fn run(ledger: &PostgresLedger, run_id: &str) -> Try<Option<Run>> {
     let mut transaction = ledger.read().await?;

@@ -8,7 +8,7 @@ use crate::receipt::State;
 
 /// Every run of the receipt's week and type; the write lock keeps each from closing or claiming meanwhile.
 const SIBLINGS: &str = "
-SELECT u.run_number, u.run_id, u.content_version, u.correction, u.deadline_at, u.closed_at IS NULL AS is_open,
+SELECT u.run_number, u.run_id, u.content_version, u.correction, u.only_unsent, u.deadline_at, u.closed_at IS NULL AS is_open,
        u.content_version <> o.content_version AND EXISTS (
            SELECT 1 FROM receipts s WHERE s.iso_week = $1 AND s.run_number = u.run_number
              AND (s.state IN ('sent', 'claimed', 'held') OR s.ambiguous_since IS NOT NULL)) AS has_sent
@@ -17,6 +17,14 @@ JOIN runs o ON o.run_number = r.run_number
 JOIN runs u ON u.iso_week = o.iso_week AND u.digest_type = o.digest_type AND u.mode <> 'observe'
 WHERE r.iso_week = $1 AND r.receipt_key = $2
 ORDER BY u.run_number";
+
+/// As `openings` does: a run of another version must not be opened while it is decided whether this one may be again.
+const LOCK_WEEK: &str = "
+INSERT INTO digest_weeks (iso_week, digest_type, last_decided_at)
+SELECT o.iso_week, o.digest_type, $3
+FROM receipts r JOIN runs o ON o.run_number = r.run_number
+WHERE r.iso_week = $1 AND r.receipt_key = $2
+ON CONFLICT (iso_week, digest_type) DO UPDATE SET last_decided_at = excluded.last_decided_at";
 
 const PRESENTED: &str = "
 SELECT presented, run_number, part FROM receipt_conflicts WHERE iso_week = $1 AND receipt_key = $2
@@ -46,6 +54,7 @@ WHERE run_number = $1 AND part = $2 AND state IN ('done', 'waiting')";
 pub(super) async fn review(ledger: &SqliteLedger, review: &Review, in_doubt: bool) -> Try<ReviewAnswer> {
     let (week, key) = (review.iso_week.number(), review.key.as_bytes().as_slice());
     let mut transaction = ledger.write().await?;
+    statement(LOCK_WEEK).bind(week).bind(key).bind(ledger.clock()).execute(&mut *transaction).await?;
     let siblings: Vec<SiblingRow> = rows(SIBLINGS).bind(week).bind(key).fetch_all(&mut *transaction).await?;
     let mut locked = settles::lock(&mut transaction, review.iso_week, std::iter::once(review.key)).await?;
     let Some(row) = locked.remove(&review.key) else { return Ok(ReviewAnswer::Absent) };

@@ -74,27 +74,12 @@ async fn last_weeks_file_is_refused_for_this_week_until_it_is_meant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_version_of_the_week_is_refused_unless_it_is_a_correction() {
     let place = sent().await;
-    let templates = place.path("templates/weekly_activity");
-    fs::create_dir(templates.join("v2")).unwrap();
-    copy(&templates.join("v1"), &templates.join("v2"));
+    place.add_version("v2");
     let version = ["--snapshot", "week.jsonl", "--content-version", "v2"];
-    place.run(&version).await.assert_refused(&["already sent as version v1", "--correction"]);
+    place.run(&version).await.assert_refused(&["already sent as version v1", "--only-unsent", "--correction"]);
     let arguments: Vec<&str> = version.iter().copied().chain(["--correction"]).collect();
     place.run(&arguments).await.assert(0, &[("sent", 10)]);
     assert_eq!(place.delivered().len(), 20);
-}
-
-fn copy(from: &std::path::Path, to: &std::path::Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&target).unwrap();
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -170,8 +170,17 @@ impl Place {
         self.enforced(seconds, arguments).spawn().unwrap()
     }
 
+    /// Starts a process that joins open runs.
+    pub(super) fn start_work(&self, arguments: &[&str]) -> Child {
+        self.enforcing("work", 0, arguments).spawn().unwrap()
+    }
+
     fn enforced(&self, seconds: i64, arguments: &[&str]) -> Command {
-        let all: Vec<&str> = ["--format", "json", "run"].iter().chain(arguments).copied().collect();
+        self.enforcing("run", seconds, arguments)
+    }
+
+    fn enforcing(&self, verb: &str, seconds: i64, arguments: &[&str]) -> Command {
+        let all: Vec<&str> = ["--format", "json", verb].iter().chain(arguments).copied().collect();
         let mut command = self.command(&all);
         command.env("COUNTERFOIL_TEST_CLOCK_OFFSET", seconds.to_string());
         if !arguments.contains(&"--mode") {
@@ -195,6 +204,37 @@ impl Place {
         delivered_in(&self.path("outbox"))
     }
 
+    /// A copy of the first version's templates under another version.
+    pub(super) fn add_version(&self, version: &str) {
+        let templates = self.path("templates/weekly_activity");
+        copy(&templates.join("v1"), &templates.join(version));
+    }
+
+    /// To whom the delivered files are addressed, in order; one for each file.
+    pub(super) fn recipients(&self) -> Vec<String> {
+        let files = fs::read_dir(self.path("outbox").join("new")).unwrap();
+        let mut found: Vec<String> = files
+            .map(|file| {
+                let text = String::from_utf8_lossy(&fs::read(file.unwrap().path()).unwrap()).into_owned();
+                text.lines().find_map(|line| line.strip_prefix("To: ").map(str::to_owned)).unwrap()
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Receipts by version, state and reason.
+    pub(super) async fn receipts_by_version(&self) -> Vec<String> {
+        let rows = self
+            .ledger
+            .query(
+                "SELECT content_version || ' ' || state || coalesce(' ' || reason, '') || ' ' || \
+                 CAST(count(*) AS text) FROM receipt_overview GROUP BY content_version, state, reason ORDER BY 1",
+            )
+            .await;
+        rows.into_iter().map(|row| row[0].clone().unwrap()).collect()
+    }
+
     /// Receipts by state and reason.
     pub(super) async fn receipts(&self) -> Vec<String> {
         let rows = self
@@ -206,6 +246,24 @@ impl Place {
             .await;
         rows.into_iter().map(|row| row[0].clone().unwrap()).collect()
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// Asks a process to stop.
+pub(super) fn terminate(child: &Child) {
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
 }
 
 /// The keys of the files in a maildir.

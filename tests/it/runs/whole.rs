@@ -1,16 +1,9 @@
 //! Runs that go well, run twice, race and die.
 
-use std::process::{Child, Command};
-
-use super::place::{MAILDIR, Place, assert_one_each, ended, until};
+use super::place::{MAILDIR, Place, assert_one_each, ended, terminate, until};
 use crate::databases::Backend;
 
 const BACKENDS: [Backend; 2] = [Backend::Sqlite, Backend::Postgres];
-
-fn terminate(child: &Child) {
-    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_run_sends_to_all_and_the_second_finds_duplicates() {
