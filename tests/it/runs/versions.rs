@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::place::{MAILDIR, Place, assert_one_each, ended, smtp, terminate, until};
 use crate::databases::Backend;
+use crate::smtp::server::{Act, Point, Server};
 
 const BACKENDS: [Backend; 2] = [Backend::Sqlite, Backend::Postgres];
 const FIRST: [&str; 2] = ["--snapshot", "week.jsonl"];
@@ -159,7 +160,13 @@ async fn what_another_version_may_have_sent_is_left_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_moment_the_next_version_still_sends_to_everyone_once() {
     for (backend, step) in BACKENDS.into_iter().zip(["before_claim:2", "after_claim:2"]) {
-        let slow = smtp(1).replace("base = \"100ms\", cap = \"1s\"", "base = \"20m\", cap = \"20m\"");
+        // Put off one by one, which opens no breaker.
+        let server = Server::start(&["8BITMIME"], |moment| match moment.point {
+            Point::Rcpt => Act::Say("450 4.2.0 later\r\n"),
+            _ => Act::Go,
+        })
+        .await;
+        let slow = smtp(server.port).replace("base = \"100ms\", cap = \"1s\"", "base = \"20m\", cap = \"20m\"");
         let place = place(backend, &slow, 40).await;
         place.run(&["--snapshot", "week.jsonl", "--wait", "0s"]).await.assert(4, &[("retryable", 40)]);
         close(&place, &place.ledger.value("SELECT run_id FROM runs").await);
