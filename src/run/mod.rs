@@ -77,7 +77,7 @@ impl RunError {
     fn is_about_its_run_alone(&self) -> bool {
         match self {
             Self::Refused(_) | Self::SealedRow { .. } => true,
-            Self::Store(error) => !matches!(error, StoreError::Io { .. }),
+            Self::Store(error) => !error.is_out_of_reach(),
             Self::Ledger(_)
             | Self::Misconfigured { .. }
             | Self::SuppressionList(_)
