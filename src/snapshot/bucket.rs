@@ -38,6 +38,7 @@ pub(super) struct Bucket {
     store: Arc<AmazonS3>,
     prefix: Key,
     shown: String,
+    names_credentials: bool,
     runtime: Arc<Background>,
 }
 
@@ -75,15 +76,20 @@ impl Bucket {
             .with_bucket_name(&location.bucket)
             .with_retry(RetryConfig { max_retries: 5, retry_timeout: PATIENCE, ..RetryConfig::default() })
             .build()
-            .map_err(|error| refused("use", shown.clone(), &error))?;
+            .map_err(|error| refused("use", shown.clone(), &error, true))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(StoreError::io("start a thread for", Path::new(&shown)))?;
         Ok(Self {
             store: Arc::new(store),
             prefix: Key::from(location.prefix.as_str()),
             shown: shown.trim_end_matches('/').to_owned(),
+            names_credentials: location.names_credentials(),
             runtime: Arc::new(Background(Some(runtime))),
         })
+    }
+
+    fn refused(&self, action: &'static str, name: &str, error: &object_store::Error) -> StoreError {
+        refused(action, self.shown(name), error, self.names_credentials)
     }
 
     /// A name as a URL.
@@ -118,7 +124,7 @@ impl Bucket {
             let prefix = Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty());
             store.list_with_delimiter(prefix).await
         })?;
-        let listed = listed.map_err(|error| refused("list", self.shown(""), &error))?;
+        let listed = listed.map_err(|error| self.refused("list", "", &error))?;
         Ok(listed.common_prefixes.iter().filter_map(|key| key.filename()).map(str::to_owned).collect())
     }
 
@@ -127,14 +133,14 @@ impl Bucket {
         match self.wait("read", name, async move { store.get(&key).await?.bytes().await })? {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(error @ object_store::Error::NotFound { .. }) if code(&error).as_deref() != Some(NO_BUCKET) => Ok(None),
-            Err(error) => Err(refused("read", self.shown(name), &error)),
+            Err(error) => Err(self.refused("read", name, &error)),
         }
     }
 
     pub(super) fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
         let (store, key) = (Arc::clone(&self.store), self.key(name));
         let put = self.wait("write", name, async move { store.put(&key, PutPayload::from(bytes)).await })?;
-        put.map(drop).map_err(|error| refused("write", self.shown(name), &error))
+        put.map(drop).map_err(|error| self.refused("write", name, &error))
     }
 
     /// Writes where nothing stands; `false` where something does. Where the store cannot make that one step, it is
@@ -148,7 +154,7 @@ impl Bucket {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
             Err(object_store::Error::NotImplemented { .. }) => self.create_in_two_steps(name, bytes),
             Err(error) if code(&error).as_deref() == Some("NotImplemented") => self.create_in_two_steps(name, bytes),
-            Err(error) => Err(refused("write", self.shown(name), &error)),
+            Err(error) => Err(self.refused("write", name, &error)),
         }
     }
 
@@ -168,7 +174,7 @@ impl Bucket {
         let mut file = File::open(from).map_err(StoreError::io("read", from))?;
         let (store, key) = (Arc::clone(&self.store), self.key(name));
         let begun = self.wait("write", name, async move { store.put_multipart(&key).await })?;
-        let begun = begun.map_err(|error| refused("write", self.shown(name), &error))?;
+        let begun = begun.map_err(|error| self.refused("write", name, &error))?;
         let mut upload = WriteMultipart::new_with_chunk_size(begun, CHUNK);
         loop {
             let mut chunk = Vec::new();
@@ -181,17 +187,17 @@ impl Bucket {
                 upload.put(chunk.into());
                 Ok(upload)
             })?;
-            upload = sent.map_err(|error| refused("write", self.shown(name), &error))?;
+            upload = sent.map_err(|error| self.refused("write", name, &error))?;
         }
         let ended = self.wait("write", name, async move { upload.finish().await })?;
-        ended.map(drop).map_err(|error| refused("write", self.shown(name), &error))
+        ended.map(drop).map_err(|error| self.refused("write", name, &error))
     }
 
     /// Every name below a folder, relative to the prefix.
     pub(super) fn names(&self, folder: &str) -> Result<Vec<String>, StoreError> {
         let (store, key) = (Arc::clone(&self.store), self.key(folder));
         let listed = self.wait("list", folder, async move { store.list(Some(&key)).try_collect::<Vec<_>>().await })?;
-        let listed = listed.map_err(|error| refused("list", self.shown(folder), &error))?;
+        let listed = listed.map_err(|error| self.refused("list", folder, &error))?;
         let relative = |key: &Key| {
             let parts: Vec<_> = key.prefix_match(&self.prefix)?.map(|part| part.as_ref().to_owned()).collect();
             Some(parts.join("/"))
@@ -204,7 +210,7 @@ impl Bucket {
 const NO_BUCKET: &str = "NoSuchBucket";
 
 /// The error in our words. The client's own text is not shown: it may quote an answer that repeats credentials.
-fn refused(action: &'static str, place: String, error: &object_store::Error) -> StoreError {
+fn refused(action: &'static str, place: String, error: &object_store::Error, names_credentials: bool) -> StoreError {
     use object_store::Error::{PermissionDenied, Unauthenticated};
     let code = code(error);
     let named = code.as_deref().map(|code| format!(" ({code})")).unwrap_or_default();
@@ -218,6 +224,11 @@ fn refused(action: &'static str, place: String, error: &object_store::Error) -> 
              let this account list the bucket, read and write in it"
         ),
         (_, Some(_)) => format!("it answered with an error{named}; run again, or ask who operates it"),
+        (_, None) if !names_credentials => {
+            "the environment names no credentials, and this machine has none for it or is \
+                                            out of reach; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                .to_owned()
+        }
         (_, None) => {
             let cause = system_error(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
             format!(

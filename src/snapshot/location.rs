@@ -26,14 +26,22 @@ pub struct BucketLocation {
     pub variables: BTreeMap<String, SecretString>,
 }
 
-/// What the variables of an object store begin with.
-const PREFIX: &str = "AWS_";
 /// Set by us alone, from the endpoint's host.
 const ALLOW_HTTP: &str = "AWS_ALLOW_HTTP";
+/// Variables that say where credentials come from.
+const CREDENTIALS: &[&str] = &[
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
 /// Variables that hold an endpoint.
 const ENDPOINTS: &[&str] = &["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"];
 
 impl StoreLocation {
+    /// What the variables of an object store begin with.
+    pub const VARIABLES: &str = "AWS_";
+
     /// Reads `store.url`. A directory is relative to `base`; an object store takes its variables from `environment`.
     ///
     /// # Errors
@@ -89,6 +97,11 @@ impl fmt::Display for BucketLocation {
 }
 
 impl BucketLocation {
+    /// Whether the variables say whose credentials to use; else only the machine itself can.
+    pub(super) fn names_credentials(&self) -> bool {
+        CREDENTIALS.iter().any(|name| self.variables.contains_key(*name))
+    }
+
     /// Whether its endpoint is reached without TLS; only ever a loopback address.
     pub(super) fn is_plain(&self) -> bool {
         ENDPOINTS
@@ -99,7 +112,8 @@ impl BucketLocation {
 }
 
 fn variables(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, SecretString>, String> {
-    let ours = |name: &str, value: &str| name.starts_with(PREFIX) && name != ALLOW_HTTP && !value.is_empty();
+    let ours =
+        |name: &str, value: &str| name.starts_with(StoreLocation::VARIABLES) && name != ALLOW_HTTP && !value.is_empty();
     for name in ENDPOINTS {
         let Some(endpoint) = environment.get(*name).filter(|endpoint| !endpoint.is_empty()) else { continue };
         let url = url::Url::parse(endpoint).map_err(|_| format!("needs {name} to be a URL such as https://HOST"))?;

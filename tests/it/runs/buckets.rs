@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::place::{Ended, Place, assert_one_each, ended};
+use super::place::{Ended, MAILDIR, Place, assert_one_each, ended};
 use crate::databases::Backend;
 
 const BUCKET: &str = "digests";
@@ -64,11 +64,13 @@ impl Moto {
         moto
     }
 
-    /// One plain request.
+    /// One request, whose signature this server does not check.
     fn ask(&self, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let host = format!("Host: {}\r\nContent-Length: 0\r\nConnection: close\r\n", self.address);
-        write!(stream, "{method} {path} HTTP/1.1\r\n{host}\r\n").unwrap();
+        let signed = "Authorization: AWS4-HMAC-SHA256 Credential=test/20261101/us-east-1/s3/aws4_request, \
+                      SignedHeaders=host, Signature=00\r\n";
+        write!(stream, "{method} {path} HTTP/1.1\r\n{host}{signed}\r\n").unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         String::from_utf8_lossy(&answer).into_owned()
@@ -113,7 +115,7 @@ async fn run(place: &Place, address: SocketAddr, arguments: &[&str]) -> Ended {
 
 /// An installation with an export of so many customers.
 async fn place(customers: u32) -> Place {
-    let place = Place::new(Backend::Sqlite, "provider = \"maildir\"\npath = \"outbox\"").await;
+    let place = Place::new(Backend::Sqlite, MAILDIR).await;
     place.export("export.jsonl", 0..customers, |number| number);
     place
 }
@@ -146,7 +148,8 @@ async fn a_snapshot_in_a_bucket_is_sealed_found_listed_and_run_to_the_end() {
 async fn what_is_damaged_in_a_bucket_is_noticed_and_mended_by_sealing_again() {
     let (moto, place) = (Moto::with_bucket(), place(1_200).await);
     let id = json(&seal(&place, moto.address))["id"].as_str().unwrap().to_owned();
-    moto.ask("PUT", &format!("/{BUCKET}/weekly/{id}/part-000001.jsonl"));
+    let emptied = moto.ask("PUT", &format!("/{BUCKET}/weekly/{id}/part-000001.jsonl"));
+    assert!(emptied.starts_with("HTTP/1.1 200"), "{emptied}");
     let broken = run(&place, moto.address, &["--snapshot", &id]).await;
     assert_eq!(broken.code, 2);
     assert!(broken.stderr.contains("part-000001.jsonl is not what was sealed"), "{}", broken.stderr);
