@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{SqliteLedger, rows, statement};
+use super::{SqliteLedger, rows, statement, trust};
 use crate::identity::{DigestType, IsoWeek};
 use crate::ledger::failure::Try;
 use crate::ledger::stored::{CountsRow, Moment, RunRow, signed};
@@ -10,10 +10,10 @@ use crate::ledger::{NewRun, Run, RunCounts};
 
 const OPEN_RUN: &str = "
 INSERT INTO runs AS r (run_id, iso_week, digest_type, content_version, mode, snapshot_id, rows, parts, repeated,
-    rejected, key_id, content_hash, deadline_at, correction, opened_at, database_identity, trigger_count,
-    last_triggered_at)
+    rejected, key_id, content_hash, deadline_at, correction, opened_at, database_identity, database_timeline,
+    trigger_count, last_triggered_at)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-    (SELECT ledger_id FROM ledger_identity), 1, $15
+    $16, $17, 1, $15
 WHERE true
 ON CONFLICT (run_id) DO UPDATE SET
     trigger_count = r.trigger_count + 1, last_triggered_at = excluded.last_triggered_at, brake = NULL
@@ -110,6 +110,7 @@ CROSS JOIN (
 ) AS p";
 
 pub(super) async fn open_run(ledger: &SqliteLedger, run: &NewRun) -> Try<Run> {
+    let database = trust::database(ledger).await?;
     let mut transaction = ledger.write().await?;
     let opened: RunRow = rows(OPEN_RUN)
         .bind(&run.run_id)
@@ -127,6 +128,8 @@ pub(super) async fn open_run(ledger: &SqliteLedger, run: &NewRun) -> Try<Run> {
         .bind(Moment::from(run.deadline_at))
         .bind(run.correction)
         .bind(ledger.clock())
+        .bind(database.identity)
+        .bind(database.timeline)
         .fetch_one(&mut *transaction)
         .await?;
     let part_rows = serde_json::Value::from(run.part_rows.clone()).to_string();
