@@ -14,7 +14,7 @@ use super::{Session, open};
 use crate::config::Config;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
-use crate::run::{RunRequest, SnapshotSource};
+use crate::run::{LedgerLoss, RunRequest, SnapshotSource};
 use crate::snapshot::OnBadRow;
 
 /// How long a run waits for what is due later.
@@ -141,6 +141,17 @@ pub struct RunArguments {
     /// Send to everyone although another content version of this week was sent
     #[arg(long, requires = "snapshot", help_heading = "Guards")]
     pub(super) correction: bool,
+
+    /// The ledger was restored from an older copy: what it does not know may have been sent
+    ///
+    /// Only needed where nothing shows it. Rows without a receipt in parts that are not done are then looked up or
+    /// repeated under their key where the destination can do that, else held.
+    #[arg(long, conflicts_with = "accept_ledger_loss", help_heading = "Guards")]
+    pub(super) distrust_ledger: bool,
+
+    /// Send what a restored or failed-over ledger does not know, as if it had never been sent
+    #[arg(long, help_heading = "Guards")]
+    pub(super) accept_ledger_loss: bool,
 }
 
 /// Runs and prints the summary.
@@ -175,6 +186,11 @@ impl RunArguments {
             send_within: self.send_within,
             wait,
             correction: self.correction,
+            ledger_loss: match (self.distrust_ledger, self.accept_ledger_loss) {
+                (_, true) => LedgerLoss::Accept,
+                (true, false) => LedgerLoss::Distrust,
+                (false, false) => LedgerLoss::Detect,
+            },
         })
     }
 }

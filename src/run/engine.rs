@@ -8,11 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::begun::Begun;
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
 use super::guards::{self, Refusal};
 use super::part::work_part;
-use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, observe};
+use super::{Clock, Ending, LedgerLoss, Progress, RunError, RunReport, RunRequest, RunSummary, observe, restored};
 use crate::config::Config;
 use crate::digest::Bundle;
 use crate::identity::keyring::{Keyring, WeekKey};
@@ -59,6 +60,7 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
         Some(source) => Some(guards::admit(request, source, setup, &clock).await?),
         None => None,
     };
+    restored::examine(request, admitted.as_ref().map(|admitted| &admitted.new), setup, since).await?;
     let invocation = Invocation {
         setup,
         clock,
@@ -66,6 +68,7 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
         began,
         destinations: Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?),
         wait: request.wait,
+        ledger_loss: request.ledger_loss,
     };
     let mut report = RunReport::default();
     invocation.finish_earlier(&mut report).await?;
@@ -94,6 +97,7 @@ struct Invocation<'a> {
     began: Instant,
     destinations: Arc<Destinations>,
     wait: Option<SignedDuration>,
+    ledger_loss: LedgerLoss,
 }
 
 impl Invocation<'_> {
@@ -129,7 +133,9 @@ impl Invocation<'_> {
             setup.keyring.for_week(run.new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?.clone();
         let digest = guards::digest_config(&setup.config, &run.new.digest_type)?;
         let limits = Limits { max_conflicts: digest.max_conflicts, max_rejected: digest.max_rejected };
-        let manifest = setup.store.manifest(&run.new.snapshot_id)?;
+        let snapshot_id = run.new.snapshot_id.clone();
+        let manifest = restored::blocking(&setup.store, move |store| store.manifest(&snapshot_id)).await?;
+        let begun = restored::watch(&run, self.ledger_loss, setup, self.since).await?;
         setup.progress.begin(&run.new.run_id, run.new.rows);
         let work = Arc::new(Work {
             bundle,
@@ -140,6 +146,7 @@ impl Invocation<'_> {
             ledger: Arc::clone(&setup.ledger),
             store: setup.store.clone(),
             manifest,
+            begun,
             halt: setup.stop.child_token(),
             clock: self.clock,
             brakes: Brakes::new(limits, run.new.digest_type.as_str()),
@@ -270,6 +277,8 @@ pub(super) struct Work {
     pub store: Store,
     /// What the snapshot consists of.
     pub manifest: Manifest,
+    /// Which parts were begun.
+    pub begun: Begun,
     /// Cancelled when nothing new may be started any more.
     pub halt: CancellationToken,
     /// The ledger's clock.

@@ -6,6 +6,7 @@
 //! part with something due is simply taken again.
 
 mod attempt;
+mod begun;
 mod brake;
 mod clock;
 mod destination;
@@ -16,6 +17,7 @@ mod part;
 mod progress;
 mod report;
 mod request;
+mod restored;
 mod sources;
 mod suppression;
 
@@ -26,6 +28,7 @@ pub use guards::{Refusal, digest_config, same_identity};
 pub use progress::Progress;
 pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts};
 pub use request::{RunRequest, SnapshotSource};
+pub use restored::LedgerLoss;
 pub use sources::{bundle, seal_error, snapshot};
 
 use crate::ledger::LedgerError;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::RunError;
 use super::attempt::{self, Granted};
+use super::begun::{self, Forgotten, Unknown};
 use super::destination::{Admission, Destination};
 use super::engine::Work;
 use crate::identity::{CustomerId, Fingerprint, Identity, ReceiptKey};
@@ -43,6 +44,8 @@ struct Pass {
     worker: i64,
     /// Runs that have receipts of our rows which will still move.
     owners: HashSet<i64>,
+    /// Rows that have no receipt.
+    unknown: Unknown,
     counts: ForeignCounts,
     due_at: Option<Timestamp>,
     /// A stop or a brake left rows untouched.
@@ -58,6 +61,7 @@ impl Pass {
         Self {
             worker,
             owners: HashSet::new(),
+            unknown: Unknown::new(),
             counts: ForeignCounts::default(),
             due_at: None,
             cut_short: false,
@@ -79,7 +83,8 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
     let rows = keyed_rows(work, part).await?;
     let mut pass = Pass::of(worker);
     let seen = rows.len();
-    let claimable = look(work, part, rows, &mut pass).await?;
+    let mut claimable = look(work, part, rows, &mut pass).await?;
+    begin(work, part, &mut claimable, &mut pass).await?;
     pass.handled = seen - claimable.values().map(Vec::len).sum::<usize>();
     work.progress.part(part, pass.handled as u64);
     for ((purpose, number), rows) in claimable {
@@ -101,6 +106,28 @@ pub(super) async fn work_part(work: &Arc<Work>, part: u32, worker: i64) -> Resul
     rehearsal::reach(Step::AfterPartEnd);
     if end == PartEnd::Done {
         work.progressed();
+    }
+    Ok(())
+}
+
+/// Begins a part before anything of it is claimed, and takes out the rows that a restored ledger may have forgotten.
+async fn begin(work: &Work, part: u32, claimable: &mut Claimable, pass: &mut Pass) -> Result<(), RunError> {
+    if claimable.is_empty() {
+        return Ok(());
+    }
+    let Some(since) = begun::begin(work, part).await? else { return Ok(()) };
+    let mut forgotten = Vec::new();
+    for ((_, number), rows) in claimable.iter_mut() {
+        let taken = rows.extract_if(.., |row| pass.unknown.contains(&row.key));
+        forgotten.extend(taken.map(|row| Forgotten {
+            key: row.key,
+            fingerprint: row.fingerprint,
+            destination: *number,
+        }));
+    }
+    claimable.retain(|_, rows| !rows.is_empty());
+    if let Some(at) = begun::enter(work, part, since, forgotten).await? {
+        pass.wait_until(at);
     }
     Ok(())
 }
@@ -183,6 +210,9 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
         match verdict {
             Verdict::Conflict => conflicts.push(ConflictRecord { key: row.key, presented: row.fingerprint, part }),
             Verdict::Claimable => {
+                if found.is_none() {
+                    pass.unknown.insert(row.key);
+                }
                 let number = work.route(row.destination.as_deref())?.number;
                 claimable.entry((Purpose::Send, number)).or_default().push(row);
             }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::SignedDuration;
 
+use super::LedgerLoss;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
 use crate::snapshot::OnBadRow;
@@ -63,6 +64,8 @@ pub struct RunRequest {
     pub wait: Option<SignedDuration>,
     /// Send although another version of this week and type has a run.
     pub correction: bool,
+    /// What the ledger's owner says about a loss.
+    pub ledger_loss: LedgerLoss,
 }
 
 impl RunRequest {
@@ -83,6 +86,7 @@ impl RunRequest {
             send_within: None,
             wait: None,
             correction: false,
+            ledger_loss: LedgerLoss::Detect,
         }
     }
 }

@@ -41,7 +41,13 @@ pub struct Marker {
 
 impl MarkerPlace {
     fn name(&self) -> String {
-        format!("{}/{}/{}/{:06}", folder(self.iso_week, &self.digest_type), self.content_version, self.run_id, self.part)
+        format!(
+            "{}/{}/{}/{:06}",
+            folder(self.iso_week, &self.digest_type),
+            self.content_version,
+            self.run_id,
+            self.part
+        )
     }
 }
 
@@ -112,7 +118,8 @@ mod tests {
         let store = Store::open(directory.path()).unwrap();
         let (first, other) = (place("v1", "aa", 12), place("v2", "bb", 0));
         assert_eq!(store.markers(first.iso_week, &first.digest_type).unwrap(), []);
-        let marker = |at: &str| Marker { ledger: "l".to_owned(), run: "aa".to_owned(), part: 12, at: at.parse().unwrap() };
+        let marker =
+            |at: &str| Marker { ledger: "l".to_owned(), run: "aa".to_owned(), part: 12, at: at.parse().unwrap() };
         assert!(store.mark(&first, &marker("2026-08-10T06:00:00Z")).unwrap());
         assert!(!store.mark(&first, &marker("2026-08-11T06:00:00Z")).unwrap());
         assert!(store.mark(&other, &marker("2026-08-11T06:00:00Z")).unwrap());
