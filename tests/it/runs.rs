@@ -8,4 +8,5 @@ mod counts;
 mod faults;
 mod guards;
 mod place;
+mod restored;
 mod whole;
