@@ -2,3 +2,4 @@
 
 ALTER TABLE run_parts ADD COLUMN doubted_at INTEGER;
 ALTER TABLE runs ADD COLUMN loss_accepted_at INTEGER;
+ALTER TABLE runs ADD COLUMN visits INTEGER NOT NULL DEFAULT 0 CHECK (visits >= 0);

@@ -33,6 +33,8 @@ pub struct RunTrust {
     pub takes_new: bool,
     /// When its owner accepted a loss.
     pub loss_accepted_at: Option<Timestamp>,
+    /// Visits that the ledger remembers.
+    pub visits: u32,
     /// The parts that were asked for.
     pub parts: Vec<PartTrust>,
 }

@@ -1,4 +1,4 @@
-//! The beginning of a part: its mark in the ledger, its marker beside the snapshots, and, where the ledger may have
+//! The beginning of a visit and of a part: its mark in the ledger, its marker beside the snapshots, and, where the ledger may have
 //! forgotten what was sent, receipts in doubt for its rows before any of them is claimed.
 
 use std::collections::{BTreeSet, HashSet};
@@ -12,7 +12,7 @@ use super::restored::{self, blocking};
 use crate::identity::{Fingerprint, ReceiptKey};
 use crate::ledger::{DestinationNumber, PartTrust, SettleRequest};
 use crate::receipt;
-use crate::snapshot::{Marker, MarkerPlace};
+use crate::snapshot::{Mark, Marker, MarkerPlace};
 
 /// What this process knows of the parts of a run that were begun.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) async fn begin(work: &Work, part: u32) -> Result<Option<Timestamp>, R
     }
     if !known {
         work.ledger.mark_part(run_number, part).await?;
-        let written = write(work, part).await?;
+        let written = write(work, Mark::Part(part)).await?;
         work.begun.add(part);
         if !written && !marked && !lost {
             // Somebody wrote it between our two questions, and the ledger does not know: it was set back just now.
@@ -61,6 +61,20 @@ pub(super) async fn begin(work: &Work, part: u32) -> Result<Option<Timestamp>, R
         }
     }
     Ok(doubted)
+}
+
+/// Counts that this process comes to work on an open run, or has closed it: first in the ledger, then beside the
+/// snapshots. A copy of the ledger from before knows of fewer visits.
+///
+/// # Errors
+/// When ledger or store fails.
+pub(super) async fn visit(work: &Work) -> Result<(), RunError> {
+    if work.run.closed_at.is_some() {
+        return Ok(());
+    }
+    let number = work.ledger.visit(work.run.run_number).await?;
+    write(work, Mark::Visit(number)).await?;
+    Ok(())
 }
 
 /// Acts on a loss that shows while a run is on.
@@ -75,25 +89,26 @@ fn since(parts: &[PartTrust]) -> Option<Timestamp> {
     parts.iter().find_map(|part| part.doubted_since)
 }
 
-fn place(work: &Work, part: u32) -> MarkerPlace {
+fn place(work: &Work, mark: Mark) -> MarkerPlace {
     let run = &work.run.new;
     MarkerPlace {
         iso_week: run.iso_week,
         digest_type: run.digest_type.clone(),
         content_version: run.content_version.clone(),
         run_id: run.run_id.clone(),
-        part,
+        mark,
     }
 }
 
 async fn stands(work: &Work, part: u32) -> Result<bool, RunError> {
-    let place = place(work, part);
+    let place = place(work, Mark::Part(part));
     blocking(&work.store, move |store| Ok(store.marker(&place)?.is_some())).await
 }
 
-async fn write(work: &Work, part: u32) -> Result<bool, RunError> {
+/// Writes a marker; `false` where it stands there already.
+async fn write(work: &Work, mark: Mark) -> Result<bool, RunError> {
     let (ledger, run) = (work.begun.ledger_id.clone(), work.run.new.run_id.clone());
-    let (place, marker) = (place(work, part), Marker { ledger, run, part, at: work.clock.now() });
+    let (place, marker) = (place(work, mark), Marker { ledger, run, at: work.clock.now() });
     blocking(&work.store, move |store| store.mark(&place, &marker)).await
 }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::begun::Begun;
+use super::begun::{self, Begun};
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
 use super::guards::{self, Refusal};
@@ -156,6 +156,7 @@ impl Invocation<'_> {
             progressed_at: Mutex::new(Instant::now()),
             run,
         });
+        begun::visit(&work).await?;
         let wait = self.wait.unwrap_or_else(|| self.destinations.longest_lease().max(LEAST_WAIT));
         let ending = drive(&work, wait).await?;
         if ending.brake != work.run.brake {
@@ -202,6 +203,7 @@ async fn take_parts(
             rehearsal::reach(Step::BeforeRunClose);
             if work.ledger.close_finished_run(&work.run).await? {
                 rehearsal::reach(Step::AfterRunClose);
+                begun::visit(work).await?;
                 return Ok(true);
             }
             if !idle(work, next_due_at, wait).await {

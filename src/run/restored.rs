@@ -2,9 +2,9 @@
 //! doubt then. What is decided about a row in doubt is [`crate::receipt::ledger_restored()`]'s; entering it is
 //! [`super::begun`]'s.
 //!
-//! For each part the ledger is marked first, then a marker is written beside the snapshots, then claims begin. So a
-//! marker that the ledger does not know means that the ledger has lost what it had committed; a part without a marker
-//! was never begun by anyone.
+//! For each part, and for each visit of a process to a run, the ledger remembers it first, then a marker is written
+//! beside the snapshots, then claims begin. So a marker that the ledger does not know means that the ledger has lost what
+//! it had committed; a part without a marker was never begun by anyone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::{Refusal, RunError, RunRequest, Setup};
 use crate::identity::{ContentVersion, DigestType, IsoWeek};
 use crate::ledger::{Ledger, NewRun, ReceiptFilter, ReceiptRecord, Review, ReviewAnswer, Run, RunTrust};
 use crate::receipt::{Decision, Reason, State};
-use crate::snapshot::{MarkerPlace, Store, StoreError};
+use crate::snapshot::{Mark, MarkerPlace, Store, StoreError};
 
 /// What the ledger's owner says about a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,9 +48,22 @@ impl Scope {
         Ok(Self { markers, runs: ledger.runs_of_week(week, digest_type).await? })
     }
 
+    fn marks_of<'a>(&'a self, run_id: &'a str) -> impl Iterator<Item = &'a MarkerPlace> {
+        self.markers.iter().filter(move |marker| marker.run_id == run_id)
+    }
+
+    /// Visits to a run that were marked.
+    fn visits(&self, run_id: &str) -> u32 {
+        let number = |marker: &MarkerPlace| match marker.mark {
+            Mark::Visit(number) => Some(number),
+            Mark::Part(_) => None,
+        };
+        self.marks_of(run_id).filter_map(number).max().unwrap_or_default()
+    }
+
     /// Parts of a run that were begun.
     pub(super) fn begun(&self, run_id: &str) -> BTreeSet<u32> {
-        self.markers.iter().filter(|marker| marker.run_id == run_id).map(|marker| marker.part).collect()
+        self.marks_of(run_id).filter_map(part_of).collect()
     }
 
     /// Markers of runs that the ledger does not know at all.
@@ -60,6 +73,13 @@ impl Scope {
 
     fn lost_of(&self, version: &ContentVersion) -> Vec<MarkerPlace> {
         self.lost().filter(|marker| marker.content_version == *version).cloned().collect()
+    }
+}
+
+fn part_of(marker: &MarkerPlace) -> Option<u32> {
+    match marker.mark {
+        Mark::Part(number) => Some(number),
+        Mark::Visit(_) => None,
     }
 }
 
@@ -76,6 +96,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 fn shows_loss(scope: &Scope, run: &Run, trust: &RunTrust) -> bool {
     let begun = scope.begun(&run.new.run_id);
     trust.answering.differs_from(&trust.known)
+        || scope.visits(&run.new.run_id) > trust.visits
         || trust.parts.iter().any(|part| begun.contains(&part.part) && !part.marked)
 }
 
@@ -228,10 +249,10 @@ async fn oldest(store: &Store, places: Vec<MarkerPlace>) -> Result<Option<Timest
     Ok(times(store, places).await?.into_values().min())
 }
 
-/// When each of these markers was written, by part.
-async fn times(store: &Store, places: Vec<MarkerPlace>) -> Result<BTreeMap<u32, Timestamp>, RunError> {
+/// When each of these markers was written.
+async fn times(store: &Store, places: Vec<MarkerPlace>) -> Result<BTreeMap<MarkerPlace, Timestamp>, RunError> {
     blocking(store, move |store| {
-        let read = |place: &MarkerPlace| Ok(store.marker(place)?.map(|marker| (place.part, marker.at)));
+        let read = |place: &MarkerPlace| Ok(store.marker(place)?.map(|marker| (place.clone(), marker.at)));
         places.iter().filter_map(|place| read(place).transpose()).collect()
     })
     .await
@@ -249,20 +270,22 @@ pub(super) struct Doubt<'a> {
 impl Doubt<'_> {
     /// Doubts the parts that were begun, since their marker; with `everything` also those that were not, since then.
     pub(super) async fn cast(&self, everything: Option<Timestamp>) -> Result<(), RunError> {
-        let own = |marker: &&MarkerPlace| marker.run_id == self.run.new.run_id;
+        let run_id = &self.run.new.run_id;
         let unfinished: Vec<u32> = match self.trust.takes_new {
             true => self.trust.parts.iter().filter(|part| !part.done).map(|part| part.part).collect(),
             // Nothing without a receipt is sent in it any more.
             false => Vec::new(),
         };
-        let places = self.scope.markers.iter().filter(own).filter(|marker| unfinished.contains(&marker.part));
-        let times = times(self.store, places.cloned().collect()).await?;
+        let wanted = |marker: &&MarkerPlace| part_of(marker).is_some_and(|part| unfinished.contains(&part));
+        let places = self.scope.marks_of(run_id).filter(wanted).cloned().collect();
+        let times: BTreeMap<u32, Timestamp> =
+            times(self.store, places).await?.iter().filter_map(|(place, at)| Some((part_of(place)?, *at))).collect();
         let since = |part: &u32| match (times.get(part).copied(), everything) {
             (Some(marked), Some(everything)) => Some((*part, marked.min(everything))),
             (marked, everything) => marked.or(everything).map(|since| (*part, since)),
         };
         let doubts: Vec<(u32, Timestamp)> = unfinished.iter().filter_map(since).collect();
-        let parts = self.ledger.doubt_parts(self.run.run_number, &doubts).await?;
+        let parts = self.ledger.doubt_parts(self.run.run_number, &doubts, self.scope.visits(run_id)).await?;
         tracing::warn!(
             run = short(&self.run.new.run_id),
             week = %self.run.new.iso_week,
@@ -277,7 +300,7 @@ impl Doubt<'_> {
 
 async fn accept(ledger: &dyn Ledger, run: &Run, scope: &Scope) -> Result<(), RunError> {
     let begun: Vec<u32> = scope.begun(&run.new.run_id).into_iter().collect();
-    Ok(ledger.accept_loss(run.run_number, &begun).await?)
+    Ok(ledger.accept_loss(run.run_number, &begun, scope.visits(&run.new.run_id)).await?)
 }
 
 /// Receipts that are read at a time.

@@ -1,8 +1,8 @@
-//! Markers of parts that were begun: tiny files or objects beside the snapshots, which a ledger that is restored from
-//! an older copy does not take back with it. They hold no customer data and are never changed. Not what follows from
-//! one.
+//! Markers of what a ledger has committed to: that a part of a run was begun, and each visit of a process to a run. Tiny
+//! files or objects beside the snapshots, which a ledger that is restored from an older copy does not take back with it.
+//! They hold no customer data and are never changed. Not what follows from one.
 //!
-//! `markers/<week>/<type>/<version>/<run id>/<part>`: by what receipt keys depend on, so that another run of the same
+//! `markers/<week>/<type>/<version>/<run id>/<mark>`: by what receipt keys depend on, so that another run of the same
 //! digest finds them too.
 
 use jiff::Timestamp;
@@ -10,6 +10,34 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{Store, StoreError};
 use crate::identity::{ContentVersion, DigestType, IsoWeek};
+
+/// What a marker is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// A part of the run was begun.
+    Part(u32),
+    /// A process came to work on the run, or has closed it; the first is 1.
+    Visit(u32),
+}
+
+impl Mark {
+    fn name(self) -> String {
+        match self {
+            Self::Part(number) => format!("part-{number:06}"),
+            Self::Visit(number) => format!("visit-{number:06}"),
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let (kind, number) = name.split_once('-')?;
+        let number = number.parse().ok()?;
+        match kind {
+            "part" => Some(Self::Part(number)),
+            "visit" => Some(Self::Visit(number)),
+            _ => None,
+        }
+    }
+}
 
 /// Where a marker stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,33 +48,31 @@ pub struct MarkerPlace {
     pub digest_type: DigestType,
     /// The content version.
     pub content_version: ContentVersion,
-    /// The run that began the part.
+    /// The run.
     pub run_id: String,
-    /// Its number.
-    pub part: u32,
+    /// What it is of.
+    pub mark: Mark,
 }
 
 /// What a marker says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
-    /// The ledger that the part was begun in.
+    /// The ledger that it was written for.
     pub ledger: String,
     /// The run.
     pub run: String,
-    /// The part.
-    pub part: u32,
-    /// Before this instant, on the ledger's clock, nothing of the part was claimed.
+    /// Before this instant, on the ledger's clock, nothing was claimed of what it is of.
     pub at: Timestamp,
 }
 
 impl MarkerPlace {
     fn name(&self) -> String {
         format!(
-            "{}/{}/{}/{:06}",
+            "{}/{}/{}/{}",
             folder(self.iso_week, &self.digest_type),
             self.content_version,
             self.run_id,
-            self.part
+            self.mark.name()
         )
     }
 }
@@ -64,13 +90,13 @@ impl Store {
         let folder = folder(week, digest_type);
         let place = |name: &String| {
             let mut words = name.strip_prefix(&folder)?.strip_prefix('/')?.split('/');
-            let (version, run, part) = (words.next()?, words.next()?, words.next()?);
+            let (version, run, mark) = (words.next()?, words.next()?, words.next()?);
             Some(MarkerPlace {
                 iso_week: week,
                 digest_type: digest_type.clone(),
                 content_version: ContentVersion::new(version).ok()?,
                 run_id: run.to_owned(),
-                part: part.parse().ok()?,
+                mark: Mark::from_name(mark)?,
             })
         };
         let mut found: Vec<MarkerPlace> = self.names(&folder)?.iter().filter_map(place).collect();
@@ -102,13 +128,13 @@ impl Store {
 mod tests {
     use super::*;
 
-    fn place(version: &str, run_id: &str, part: u32) -> MarkerPlace {
+    fn place(version: &str, run_id: &str, mark: Mark) -> MarkerPlace {
         MarkerPlace {
             iso_week: "2026-W32".parse().unwrap(),
             digest_type: DigestType::new("weekly_activity").unwrap(),
             content_version: ContentVersion::new(version).unwrap(),
             run_id: run_id.to_owned(),
-            part,
+            mark,
         }
     }
 
@@ -116,15 +142,14 @@ mod tests {
     fn a_marker_is_written_once_and_found_with_those_of_other_versions() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let (first, other) = (place("v1", "aa", 12), place("v2", "bb", 0));
+        let (first, other) = (place("v1", "aa", Mark::Part(12)), place("v2", "bb", Mark::Visit(1)));
         assert_eq!(store.markers(first.iso_week, &first.digest_type).unwrap(), []);
-        let marker =
-            |at: &str| Marker { ledger: "l".to_owned(), run: "aa".to_owned(), part: 12, at: at.parse().unwrap() };
+        let marker = |at: &str| Marker { ledger: "l".to_owned(), run: "aa".to_owned(), at: at.parse().unwrap() };
         assert!(store.mark(&first, &marker("2026-08-10T06:00:00Z")).unwrap());
         assert!(!store.mark(&first, &marker("2026-08-11T06:00:00Z")).unwrap());
         assert!(store.mark(&other, &marker("2026-08-11T06:00:00Z")).unwrap());
         assert_eq!(store.marker(&first).unwrap(), Some(marker("2026-08-10T06:00:00Z")));
-        assert_eq!(store.marker(&place("v1", "aa", 13)).unwrap(), None);
+        assert_eq!(store.marker(&place("v1", "aa", Mark::Part(13))).unwrap(), None);
         assert_eq!(store.markers(first.iso_week, &first.digest_type).unwrap(), [first, other]);
         assert_eq!(store.list().unwrap(), []);
     }

@@ -32,7 +32,7 @@ pub use find::{FindError, find_row};
 pub use input::{InputError, MAX_LINE_BYTES};
 pub use location::{BucketLocation, StoreLocation};
 pub use manifest::{Manifest, lines};
-pub use markers::{Marker, MarkerPlace};
+pub use markers::{Mark, Marker, MarkerPlace};
 pub use row::{BadRow, Row, RowFault};
 pub use seal::{BadRows, OnBadRow, SealError, SealOptions, Sealed, seal};
 pub use store::{Store, StoreError};

@@ -228,20 +228,24 @@ impl Ledger for PostgresLedger {
         tried!("trust", trust::trust(self, run_number, part))
     }
 
+    async fn visit(&self, run_number: i64) -> Result<u32> {
+        tried!("visit", trust::visit(self, run_number))
+    }
+
     async fn mark_part(&self, run_number: i64, part: u32) -> Result<()> {
         tried!("mark_part", trust::mark_part(self, run_number, part))
     }
 
-    async fn doubt_parts(&self, run_number: i64, doubts: &[(u32, Timestamp)]) -> Result<u64> {
-        tried!("doubt_parts", trust::doubt_parts(self, run_number, doubts))
+    async fn doubt_parts(&self, run_number: i64, doubts: &[(u32, Timestamp)], visits: u32) -> Result<u64> {
+        tried!("doubt_parts", trust::doubt_parts(self, run_number, doubts, visits))
     }
 
     async fn doubt_entered(&self, run_number: i64, part: u32) -> Result<()> {
         tried!("doubt_entered", trust::doubt_entered(self, run_number, part))
     }
 
-    async fn accept_loss(&self, run_number: i64, begun: &[u32]) -> Result<()> {
-        tried!("accept_loss", trust::accept_loss(self, run_number, begun))
+    async fn accept_loss(&self, run_number: i64, begun: &[u32], visits: u32) -> Result<()> {
+        tried!("accept_loss", trust::accept_loss(self, run_number, begun, visits))
     }
 
     async fn destination(&self, name: &str, identity: &[u8; 32]) -> Result<DestinationNumber> {

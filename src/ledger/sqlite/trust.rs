@@ -9,7 +9,7 @@ use crate::ledger::{DatabaseMark, LedgerError, PartTrust, RunTrust};
 
 const RUN: &str = "
 SELECT coalesce((SELECT ledger_id FROM ledger_identity), '') AS ledger_id, database_identity, database_timeline,
-       withdrawn_at IS NULL AS takes_new, loss_accepted_at
+       withdrawn_at IS NULL AS takes_new, loss_accepted_at, visits
 FROM runs WHERE run_number = $1";
 
 const PARTS: &str = "
@@ -29,7 +29,10 @@ WHERE p.run_number = $1 AND p.part = t.part AND p.state <> 'done'";
 const DOUBT_ENTERED: &str = "UPDATE run_parts SET doubted_at = NULL WHERE run_number = $1 AND part = $2";
 
 /// What was acted upon is known from now on, so that the next difference shows.
-const KNOW_DATABASE: &str = "UPDATE runs SET database_identity = $2, database_timeline = $3 WHERE run_number = $1";
+const KNOW: &str = "
+UPDATE runs SET database_identity = $2, database_timeline = $3, visits = max(visits, $4) WHERE run_number = $1";
+
+const VISIT: &str = "UPDATE runs SET visits = visits + 1 WHERE run_number = $1 RETURNING visits";
 
 const ACCEPT: &str = "UPDATE runs SET loss_accepted_at = $2 WHERE run_number = $1";
 
@@ -46,6 +49,7 @@ struct RunTrustRow {
     database_timeline: Option<String>,
     takes_new: bool,
     loss_accepted_at: Option<Moment>,
+    visits: i32,
 }
 
 #[derive(sqlx::FromRow)]
@@ -59,12 +63,16 @@ struct PartTrustRow {
 impl PartTrustRow {
     fn trust(&self) -> Result<PartTrust, LedgerError> {
         Ok(PartTrust {
-            part: u32::try_from(self.part).map_err(|_| LedgerError::Corrupt { what: "part" })?,
+            part: number(self.part)?,
             marked: self.marked,
             done: self.done,
             doubted_since: time(self.doubted_at)?,
         })
     }
+}
+
+fn number(stored: i32) -> Result<u32, LedgerError> {
+    u32::try_from(stored).map_err(|_| LedgerError::Corrupt { what: "number of a part or a visit" })
 }
 
 pub(super) async fn trust(ledger: &SqliteLedger, run_number: i64, part: Option<u32>) -> Try<RunTrust> {
@@ -80,8 +88,16 @@ pub(super) async fn trust(ledger: &SqliteLedger, run_number: i64, part: Option<u
         answering: database(ledger).await?,
         takes_new: run.takes_new,
         loss_accepted_at: time(run.loss_accepted_at)?,
+        visits: number(run.visits)?,
         parts: parts.iter().map(PartTrustRow::trust).collect::<Result<_, _>>()?,
     })
+}
+
+pub(super) async fn visit(ledger: &SqliteLedger, run_number: i64) -> Try<u32> {
+    let mut transaction = ledger.write().await?;
+    let (visits,): (i32,) = rows(VISIT).bind(run_number).fetch_one(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(number(visits)?)
 }
 
 pub(super) async fn mark_part(ledger: &SqliteLedger, run_number: i64, part: u32) -> Try<()> {
@@ -91,13 +107,18 @@ pub(super) async fn mark_part(ledger: &SqliteLedger, run_number: i64, part: u32)
     Ok(())
 }
 
-pub(super) async fn doubt_parts(ledger: &SqliteLedger, run_number: i64, doubts: &[(u32, Timestamp)]) -> Try<u64> {
+pub(super) async fn doubt_parts(
+    ledger: &SqliteLedger,
+    run_number: i64,
+    doubts: &[(u32, Timestamp)],
+    visits: u32,
+) -> Try<u64> {
     let now = database(ledger).await?;
     let doubts = doubts.iter().map(|(part, since)| serde_json::json!([part, Moment::from(*since).micros()]));
     let doubts = serde_json::Value::Array(doubts.collect()).to_string();
     let mut transaction = ledger.write().await?;
     let doubted = statement(DOUBT).bind(run_number).bind(doubts).execute(&mut *transaction).await?;
-    know(&mut transaction, run_number, &now).await?;
+    know(&mut transaction, run_number, &now, visits).await?;
     transaction.commit().await?;
     Ok(doubted.rows_affected())
 }
@@ -109,23 +130,29 @@ pub(super) async fn doubt_entered(ledger: &SqliteLedger, run_number: i64, part: 
     Ok(())
 }
 
-pub(super) async fn accept_loss(ledger: &SqliteLedger, run_number: i64, begun: &[u32]) -> Try<()> {
+pub(super) async fn accept_loss(ledger: &SqliteLedger, run_number: i64, begun: &[u32], visits: u32) -> Try<()> {
     let now = database(ledger).await?;
     let begun = serde_json::Value::from(begun.to_vec()).to_string();
     let mut transaction = ledger.write().await?;
     statement(ACCEPT).bind(run_number).bind(ledger.clock()).execute(&mut *transaction).await?;
     statement(NO_DOUBT).bind(run_number).execute(&mut *transaction).await?;
     statement(ALL_MARKED).bind(run_number).bind(begun).bind(ledger.clock()).execute(&mut *transaction).await?;
-    know(&mut transaction, run_number, &now).await?;
+    know(&mut transaction, run_number, &now, visits).await?;
     transaction.commit().await?;
     Ok(())
 }
 
-async fn know(connection: &mut sqlx::SqliteConnection, run_number: i64, database: &DatabaseMark) -> Try<()> {
-    statement(KNOW_DATABASE)
+async fn know(
+    connection: &mut sqlx::SqliteConnection,
+    run_number: i64,
+    database: &DatabaseMark,
+    visits: u32,
+) -> Try<()> {
+    statement(KNOW)
         .bind(run_number)
         .bind(&database.identity)
         .bind(&database.timeline)
+        .bind(i64::from(visits))
         .execute(connection)
         .await?;
     Ok(())

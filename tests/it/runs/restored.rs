@@ -153,19 +153,46 @@ async fn a_fresh_export_or_another_version_does_not_get_around_a_lost_run() {
     assert_eq!(messages(&mut server), 7);
 }
 
+/// An installation whose run of twelve died after its first settle, and how many were sent.
+async fn begun(backend: Backend, server: &mut Server) -> (Place, u64) {
+    let place = Place::new(backend, &smtp(server.port)).await;
+    place.export("week.jsonl", 0..12, |number| number);
+    die(&place, "after_settle:1", &["--snapshot", "week.jsonl"]);
+    let sent = messages(server) as u64;
+    assert!((1..12).contains(&sent), "{sent}");
+    (place, sent)
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_left_no_trace_is_said_by_its_owner() {
+async fn set_back_to_the_middle_of_a_part_the_finished_run_is_remembered() {
     for backend in BACKENDS {
         let mut server = listening().await;
-        let place = Place::new(backend, &smtp(server.port)).await;
-        place.export("week.jsonl", 0..12, |number| number);
-        die(&place, "after_settle:1", &["--snapshot", "week.jsonl"]);
-        let sent = messages(&mut server) as u64;
-        assert!((1..12).contains(&sent), "{sent}");
+        let (place, sent) = begun(backend, &mut server).await;
         let copy = Copy::of(&place).await;
         place.run_at(60, &["--snapshot", "week.jsonl"]).await.assert(0, &[("sent", 12 - sent), ("duplicate", sent)]);
         assert_eq!(messages(&mut server) as u64, 12 - sent);
         copy.restore(&place).await;
+        let again = place.run_at(120, &[]).await;
+        says_restored(&again);
+        assert_eq!(again.code, 3);
+        let then = place.run_at(120, &["--snapshot", "week.jsonl"]).await;
+        then.assert(3, &[("held", 12 - sent), ("duplicate", sent)]);
+        assert!(!then.stderr.contains("restored from"), "{}", then.stderr);
+        assert_eq!(messages(&mut server), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_left_no_trace_is_said_by_its_owner() {
+    for backend in BACKENDS {
+        let mut server = listening().await;
+        let (place, sent) = begun(backend, &mut server).await;
+        let copy = Copy::of(&place).await;
+        place.run_at(60, &["--snapshot", "week.jsonl"]).await.assert(0, &[("sent", 12 - sent), ("duplicate", sent)]);
+        assert_eq!(messages(&mut server) as u64, 12 - sent);
+        copy.restore(&place).await;
+        // The whole machine was set back, the snapshot store with it.
+        fs::remove_dir_all(place.path("snapshots/markers")).unwrap();
         let distrusted = place.run_at(120, &["--distrust-ledger", "--snapshot", "week.jsonl"]).await;
         distrusted.assert(3, &[("held", 12 - sent), ("duplicate", sent)]);
         assert_eq!(messages(&mut server), 0);
@@ -175,10 +202,7 @@ async fn a_restore_that_left_no_trace_is_said_by_its_owner() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_failover_what_the_new_server_does_not_know_is_in_doubt_until_the_loss_is_accepted() {
     let mut server = listening().await;
-    let place = Place::new(Backend::Postgres, &smtp(server.port)).await;
-    place.export("week.jsonl", 0..12, |number| number);
-    die(&place, "after_settle:1", &["--snapshot", "week.jsonl"]);
-    let sent = messages(&mut server) as u64;
+    let (place, sent) = begun(Backend::Postgres, &mut server).await;
     // The run knows another timeline than the one that is written to now.
     place.ledger.execute("UPDATE runs SET database_timeline = '00000000'").await.unwrap();
     let doubted = place.run_at(60, &["--snapshot", "week.jsonl"]).await;
