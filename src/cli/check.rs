@@ -15,6 +15,7 @@ use crate::identity::keyring::Keyring;
 use crate::identity::{DigestType, IsoWeek, WeekSelector, hex_text};
 use crate::ledger::{Ledger, LedgerError};
 use crate::provider::{Build, kind};
+use crate::snapshot::Store;
 
 /// Check configuration, keyring, ledger, templates and destinations; send nothing
 ///
@@ -264,10 +265,11 @@ fn can_make(path: &Path) -> Result<(), String> {
 /// The store is made at first use; what stands there must be a directory of ours alone.
 fn store(config: &Config) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt as _;
-    let path = config.store.display();
-    match std::fs::metadata(&config.store) {
+    let Some(directory) = config.store.directory() else { return Some(bucket(config)) };
+    let path = directory.display();
+    match std::fs::metadata(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let above = config.store.ancestors().skip(1).find(|directory| directory.exists());
+            let above = directory.ancestors().skip(1).find(|directory| directory.exists());
             match above.map(|directory| can_make(&directory.join("snapshots"))) {
                 Some(Err(problem)) => Some(Finding::fail("store", format!("{path} cannot be made: {problem}"))),
                 _ => Some(Finding::ok("store", format!("{path} will be made at first use"))),
@@ -275,7 +277,7 @@ fn store(config: &Config) -> Option<Finding> {
         }
         Err(error) => Some(Finding::fail("store", format!("{path}: {error}"))),
         Ok(found) if !found.is_dir() => Some(Finding::fail("store", format!("{path} is not a directory"))),
-        Ok(_) if can_make(&config.store.join("snapshot")).is_err() => {
+        Ok(_) if can_make(&directory.join("snapshot")).is_err() => {
             Some(Finding::fail("store", format!("{path} cannot be written to; make it this user's own")))
         }
         Ok(found) if found.permissions().mode() & 0o077 != 0 => Some(Finding::warn(
@@ -283,6 +285,14 @@ fn store(config: &Config) -> Option<Finding> {
             format!("others may read {path}, which holds customer data; type: chmod 700 {path}"),
         )),
         Ok(_) => Some(Finding::ok("store", format!("{path}"))),
+    }
+}
+
+/// A bucket is asked for its list, which needs credentials, bucket and network.
+fn bucket(config: &Config) -> Finding {
+    match Store::at(&config.store).and_then(|store| store.list()) {
+        Ok(sealed) => Finding::ok("store", format!("{}, {} sealed", config.store, sealed.len())),
+        Err(error) => Finding::fail("store", error),
     }
 }
 

@@ -176,7 +176,7 @@ impl From<KeyringError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Io { .. } => Self::could_not_run(error),
+            StoreError::Io { .. } | StoreError::Remote { .. } => Self::could_not_run(error),
             StoreError::Absent { .. } => {
                 Self::refused(error).with_hint("`counterfoil snapshot list` shows what is sealed")
             }

@@ -13,6 +13,7 @@ use jiff::tz::TimeZone;
 
 use crate::config::{Config, ConfigError, environment};
 use crate::identity::{IsoWeek, WeekSelector};
+use crate::snapshot::StoreLocation;
 use crate::telemetry;
 
 mod arguments;
@@ -149,11 +150,12 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::could_not_run)
 }
 
-/// Our variables of the environment; one that is not UTF-8 is refused by name.
+/// Our variables of the environment and those of an object store; one that is not UTF-8 is refused by name.
 fn variables() -> Result<BTreeMap<String, String>, Failure> {
     let ours = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
-        name.starts_with(environment::PREFIX).then_some((name, value))
+        let read = [environment::PREFIX, StoreLocation::VARIABLES].iter().any(|prefix| name.starts_with(prefix));
+        read.then_some((name, value))
     });
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),

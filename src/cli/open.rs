@@ -90,7 +90,7 @@ async fn setup(session: &Session, config: &Config) -> Result<Setup, Failure> {
         config: Arc::new(config.clone()),
         keyring: Arc::new(keyring),
         ledger,
-        store: Store::open(&config.store)?,
+        store: Store::at(&config.store)?,
         stop: CancellationToken::new(),
         progress: Arc::new(if quiet { Progress::quiet() } else { Progress::on_stderr() }),
     })
@@ -122,7 +122,7 @@ fn expected_of_sealed(store: &Store, request: &RunRequest) -> Result<(), Failure
 pub(super) async fn seal(config: &Config, request: &SealRequest) -> Result<Sealed, Failure> {
     let digest = run::digest_config(config, &request.digest_type)?;
     let bundle = run::bundle(config, &request.digest_type, &digest.content_version)?;
-    let store = Store::open(&config.store)?;
+    let store = Store::at(&config.store)?;
     let options = SealOptions {
         on_bad_row: request.on_bad_row,
         rejects: request.rejects.clone(),
@@ -141,10 +141,10 @@ pub(super) async fn seal(config: &Config, request: &SealRequest) -> Result<Seale
 
 /// Every sealed snapshot.
 pub(super) fn manifests(config: &Config) -> Result<Vec<Manifest>, Failure> {
-    if !config.store.exists() {
+    if config.store.directory().is_some_and(|directory| !directory.exists()) {
         return Ok(Vec::new());
     }
-    Ok(Store::open(&config.store)?.list()?)
+    Ok(Store::at(&config.store)?.list()?)
 }
 
 /// Renders the message of one customer, as a first attempt made now would send it.
@@ -186,7 +186,7 @@ fn row_of_export(config: &Config, bundle: &Bundle, path: &Path, request: &Previe
 }
 
 fn row_of_snapshot(config: &Config, id: &str, request: &PreviewRequest) -> Result<Row, Failure> {
-    let store = Store::open(&config.store)?;
+    let store = Store::at(&config.store)?;
     let manifests = store.list()?;
     let manifest = by_prefix(&manifests, id)?;
     for part in (0_u32..).take(manifest.part_rows.len()) {

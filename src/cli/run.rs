@@ -14,7 +14,7 @@ use super::{Session, open};
 use crate::config::Config;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
-use crate::run::{RunRequest, SnapshotSource, WorkRequest};
+use crate::run::{LedgerLoss, RunRequest, SnapshotSource, WorkRequest};
 use crate::snapshot::OnBadRow;
 
 /// How long a run waits for what is due later.
@@ -151,6 +151,17 @@ pub struct RunArguments {
     /// Send to everyone although another content version of this week was sent
     #[arg(long, requires = "snapshot", conflicts_with = "only_unsent", help_heading = "Guards")]
     pub(super) correction: bool,
+
+    /// The ledger was restored from an older copy: what it does not know may have been sent
+    ///
+    /// Only needed where nothing shows it. Rows without a receipt in parts that are not done are then looked up or
+    /// repeated under their key where the destination can do that, else held.
+    #[arg(long, conflicts_with = "accept_ledger_loss", help_heading = "Guards")]
+    pub(super) distrust_ledger: bool,
+
+    /// Send what a restored or failed-over ledger does not know, as if it had never been sent
+    #[arg(long, help_heading = "Guards")]
+    pub(super) accept_ledger_loss: bool,
 }
 
 /// Runs and prints the summary.
@@ -162,7 +173,7 @@ pub(super) async fn run(session: &Session, arguments: RunArguments) -> Result<Ex
             Box::pin(open::run(session, &config, &request)).await?
         }
         None => {
-            let request = work_request(&config, None, arguments.mode, arguments.wait);
+            let request = work_request(&config, None, arguments.mode, arguments.wait, arguments.ledger_loss());
             Box::pin(open::work(session, &config, &request)).await?
         }
     };
@@ -176,8 +187,10 @@ pub(super) fn work_request(
     run: Option<String>,
     mode: Option<ModeArgument>,
     wait: Option<WaitChoice>,
+    ledger_loss: LedgerLoss,
 ) -> WorkRequest {
-    WorkRequest { run, mode: mode.map_or(config.rollout.mode, |mode| mode.0), wait: wait_of(config, wait) }
+    let mode = mode.map_or(config.rollout.mode, |mode| mode.0);
+    WorkRequest { run, mode, wait: wait_of(config, wait), ledger_loss }
 }
 
 fn wait_of(config: &Config, wait: Option<WaitChoice>) -> Option<SignedDuration> {
@@ -189,8 +202,18 @@ fn wait_of(config: &Config, wait: Option<WaitChoice>) -> Option<SignedDuration> 
 }
 
 impl RunArguments {
+    /// What the ledger's owner says about a loss.
+    fn ledger_loss(&self) -> LedgerLoss {
+        match (self.distrust_ledger, self.accept_ledger_loss) {
+            (_, true) => LedgerLoss::Accept,
+            (true, false) => LedgerLoss::Distrust,
+            (false, false) => LedgerLoss::Detect,
+        }
+    }
+
     /// The request, with what the configuration adds to it.
     fn into_request(self, snapshot: SnapshotSource, config: &Config) -> Result<RunRequest, Failure> {
+        let ledger_loss = self.ledger_loss();
         Ok(RunRequest {
             snapshot: Some(snapshot),
             week: self.week,
@@ -207,6 +230,7 @@ impl RunArguments {
             wait: wait_of(config, self.wait),
             correction: self.correction,
             only_unsent: self.only_unsent,
+            ledger_loss,
         })
     }
 }

@@ -6,6 +6,7 @@ use super::lookup::{self, RunPrefix};
 use super::run::{ModeArgument, WaitChoice, work_request};
 use super::values::wait;
 use super::{Exit, Failure, Session, open};
+use crate::run::LedgerLoss;
 
 /// Join the work on open runs, from another process or host
 ///
@@ -44,7 +45,7 @@ pub(super) async fn work(session: &Session, arguments: WorkArguments) -> Result<
             Some(run?)
         }
     };
-    let request = work_request(&config, run, arguments.mode, arguments.wait);
+    let request = work_request(&config, run, arguments.mode, arguments.wait, LedgerLoss::Detect);
     let report = Box::pin(open::work(session, &config, &request)).await?;
     session.output.result(&report)?;
     Ok(report.exit())

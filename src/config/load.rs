@@ -18,6 +18,7 @@ use super::{
 use crate::identity::{ContentVersion, DigestType};
 use crate::ledger::Mode;
 use crate::provider::{KINDS, Kind};
+use crate::snapshot::StoreLocation;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -119,13 +120,10 @@ impl World<'_> {
         Ok(text.map_or(KeyringSource::File(path), |text| KeyringSource::Environment(SecretString::from(text.as_str()))))
     }
 
-    fn store(&self, settings: &Settings) -> Result<PathBuf> {
+    fn store(&self, settings: &Settings) -> Result<StoreLocation> {
         let url = settings.text("url")?.unwrap_or("snapshots");
-        if url.contains("://") || url.is_empty() {
-            let reason = format!("expected a directory, such as \"snapshots\"; found {}", shown(url));
-            return Err(ConfigError::setting("store.url", reason));
-        }
-        Ok(self.directory.join(url))
+        StoreLocation::parse(url, &self.directory, self.environment)
+            .map_err(|reason| ConfigError::setting("store.url", reason))
     }
 
     fn destinations(&self, group: &Settings) -> Result<BTreeMap<String, DestinationConfig>> {

@@ -14,6 +14,7 @@ use crate::ledger::{Mode, Rate};
 use crate::receipt::OnAmbiguous;
 use crate::receipt::backoff::Backoff;
 use crate::rehearsal::Death;
+use crate::snapshot::StoreLocation;
 
 mod destination;
 pub mod environment;
@@ -49,8 +50,8 @@ pub struct Config {
     pub ledger: LedgerConfig,
     /// `[keyring]`
     pub keyring: KeyringSource,
-    /// `[store] url`: a directory.
-    pub store: PathBuf,
+    /// `[store] url`: a directory or a bucket.
+    pub store: StoreLocation,
     /// `[digest.<type>]`
     pub digests: BTreeMap<DigestType, DigestConfig>,
     /// `[destination.<name>]`

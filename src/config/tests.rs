@@ -71,7 +71,7 @@ fn the_smallest_configuration_has_the_documented_defaults() {
     assert_eq!(config.ledger.url.expose_secret(), format!("sqlite://{}/counterfoil.db", config.directory.display()));
     assert!(config.ledger.auto_migrate);
     assert!(matches!(&config.keyring, KeyringSource::File(path) if *path == config.directory.join("keyring.toml")));
-    assert_eq!(config.store, config.directory.join("snapshots"));
+    assert_eq!(config.store.directory(), Some(config.directory.join("snapshots").as_path()));
     let digest = config.digests.values().next().unwrap();
     assert_eq!(digest.content_version.as_str(), "v1");
     assert_eq!(digest.send_within, SignedDuration::from_hours(72));
@@ -114,7 +114,7 @@ fn what_cannot_work_is_refused() {
         ("", "ledger = 5", "must be a table"),
         ("ledger", "url = \"mysql://x\"", "sqlite://PATH"),
         ("ledger", "uri = \"x\"", "did you mean `url`?"),
-        ("store", "url = \"s3://bucket\"", "expected a directory"),
+        ("store", "url = \"gs://bucket\"", "expected a directory or s3://BUCKET/PREFIX"),
         ("destination.retail", "concurrency = 0", "from 1 to 10000"),
         ("destination.retail", "max_attempts = 1001", "from 1 to 1000"),
         ("destination.retail", "send_timeout = \"0s\"", "expected a number and a unit"),

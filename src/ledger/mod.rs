@@ -24,6 +24,7 @@ mod slow_path;
 mod sqlite;
 mod stored;
 mod suppression;
+mod trust;
 mod versions;
 
 pub use claim::{
@@ -35,6 +36,7 @@ pub use record::{EventRecord, ReceiptFilter, ReceiptRecord};
 pub use review::{Review, ReviewAnswer, RunClosing};
 pub use run::{ForeignCounts, KeyPin, Mode, NewRun, Opening, PartEnd, PartGrant, Pins, Run, RunCounts, StandingPins};
 pub use suppression::{AddressHash, IdentityPin, StandingSuppression, Suppression, SuppressionReason};
+pub use trust::{DatabaseMark, PartTrust, RunTrust};
 
 /// What went wrong with a ledger. Messages hold no receipt's content and no password of the URL.
 #[derive(Debug, thiserror::Error)]
@@ -204,6 +206,28 @@ pub trait Ledger: Send + Sync {
         end: PartEnd,
         counts: &ForeignCounts,
     ) -> Result<()>;
+
+    /// How far a run may rely on what the ledger does not know; of one part, or of all. Reads only.
+    async fn trust(&self, run_number: i64, part: Option<u32>) -> Result<RunTrust>;
+
+    /// Counts a visit to a run and answers its number; its marker is written only after that. One whose answer is lost
+    /// may be counted twice.
+    async fn visit(&self, run_number: i64) -> Result<u32>;
+
+    /// Remembers that the marker of a part is about to be written; claims in it begin only after that.
+    async fn mark_part(&self, run_number: i64, part: u32) -> Result<()>;
+
+    /// Remembers that rows of these parts that have no receipt may have been sent, at the instants given at the
+    /// earliest; parts that are done are left out. The database that answers, and so many
+    /// visits, are known to the run from now on. Answers how many parts that were.
+    async fn doubt_parts(&self, run_number: i64, doubts: &[(u32, Timestamp)], visits: u32) -> Result<u64>;
+
+    /// Every row of a part in doubt has a receipt now.
+    async fn doubt_entered(&self, run_number: i64, part: u32) -> Result<()>;
+
+    /// Records that a run's owner takes what the ledger does not know for never sent: no part is in doubt any more,
+    /// those of `begun` count as marked, and the database that answers and so many visits are known to the run.
+    async fn accept_loss(&self, run_number: i64, begun: &[u32], visits: u32) -> Result<()>;
 
     /// The number of a destination's name and account, made at first use.
     async fn destination(&self, name: &str, identity: &[u8; 32]) -> Result<DestinationNumber>;

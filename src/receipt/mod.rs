@@ -19,8 +19,8 @@ pub use lookup::{LOOKS_THAT_FAIL, Looks, Lookup, Sighting, looked};
 pub use outcome::{Outcome, RetryAfter};
 pub use review::{CONFIRMED, Decision, ReviewRefusal, Reviewed, UnderReview, review};
 pub use settlement::{
-    Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, barred, destination_changed, lease_end, listed,
-    settlement, uncharged, unsent,
+    Attempt, Capabilities, OnAmbiguous, Policy, Replay, Settlement, barred, destination_changed, lease_end,
+    ledger_restored, listed, settlement, uncharged, unsent,
 };
 pub use state::{EventKind, Reason, State};
 pub use verdict::{Standing, Verdict, verdict};

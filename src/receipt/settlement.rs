@@ -154,6 +154,17 @@ pub fn lease_end(attempt: &Attempt, policy: &Policy, now: Timestamp, random: f64
     Settlement { event: EventKind::LeaseEnd, ..draft.in_doubt(Reason::LeaseEnded, random) }
 }
 
+/// Decides about a row that the ledger may have forgotten: an attempt may have been made at `since` at the earliest.
+pub fn ledger_restored(since: Timestamp, policy: &Policy, now: Timestamp, random: f64) -> Settlement {
+    let attempt = Attempt { attempts: 0, began_at: since, first_attempt_at: since, ambiguous_since: None };
+    let settled = lease_end(&attempt, policy, now, random);
+    let reason = match settled.reason {
+        Some(Reason::LeaseEnded | Reason::Undecidable) => Some(Reason::LedgerRestored),
+        other => other,
+    };
+    Settlement { reason, ..settled }
+}
+
 /// Ends a granted claim without an attempt: the row cannot be rendered, or it comes too late. Where an earlier
 /// attempt is in doubt, that is no end: the provider is asked, or a person decides.
 pub fn unsent(attempt: &Attempt, policy: &Policy, reason: Reason, now: Timestamp) -> Settlement {
@@ -392,6 +403,20 @@ mod tests {
 
     fn settle(attempt: &Attempt, outcome: &Outcome, policy: &Policy) -> Settlement {
         settlement(attempt, outcome, policy, at(NOW), 0.5)
+    }
+
+    #[test]
+    fn what_the_ledger_may_have_forgotten_is_repeated_inside_the_window_and_held_elsewhere() {
+        let forgotten = |replay, since| ledger_restored(at(since), &policy(replay), at(NOW), 0.5);
+        for replay in [Replay::Always, Replay::Within(SignedDuration::from_hours(1))] {
+            let settled = forgotten(replay, NOW - 60);
+            assert_eq!((settled.state, settled.reason), (State::Retryable, Some(Reason::LedgerRestored)));
+            assert_eq!(settled.ambiguous_since, Some(at(NOW - 60)));
+        }
+        let over = forgotten(Replay::Within(SignedDuration::from_hours(1)), NOW - 3_600);
+        assert_eq!((over.state, over.reason), (State::Held, Some(Reason::ReplayWindowOver)));
+        let undecidable = forgotten(Replay::Never, NOW - 60);
+        assert_eq!((undecidable.state, undecidable.reason), (State::Held, Some(Reason::LedgerRestored)));
     }
 
     #[test]

@@ -67,6 +67,8 @@ words! {
         Discarded = "discarded",
         /// `held`: the destination can neither look up nor replay.
         Undecidable = "undecidable",
+        /// `held` or `retryable`: the ledger was restored from an older copy and may have forgotten that it was sent.
+        LedgerRestored = "ledger_restored",
         /// `held`: the destination now points at another account than the ambiguous attempt went to.
         DestinationChanged = "destination_changed",
         /// `held`: the replay window, counted from the first attempt, is over.

@@ -10,13 +10,16 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::begun::{self, Begun};
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
 use super::guards::{self, Refusal};
 use super::pace;
 use super::part::work_part;
 use super::rounds::{Rounds, Worked};
-use super::{Clock, Ending, Progress, RunError, RunReport, RunRequest, RunSummary, WorkRequest, observe};
+use super::{
+    Clock, Ending, LedgerLoss, Progress, RunError, RunReport, RunRequest, RunSummary, WorkRequest, observe, restored,
+};
 use crate::config::Config;
 use crate::digest::Bundle;
 use crate::identity::ContentVersion;
@@ -63,10 +66,15 @@ pub async fn run(request: &RunRequest, setup: &Setup) -> Result<RunReport, RunEr
         return observe::run(request, setup, &clock, began).await;
     }
     let Some(source) = &request.snapshot else {
-        return work(&WorkRequest { run: None, mode: request.mode, wait: request.wait }, setup).await;
+        return work(
+            &WorkRequest { run: None, mode: request.mode, wait: request.wait, ledger_loss: request.ledger_loss },
+            setup,
+        )
+        .await;
     };
     let admitted = guards::admit(request, source, setup, &clock).await?;
-    let invocation = Invocation::begin(setup, clock, began, request.wait).await?;
+    restored::examine(request.ledger_loss, Some(&admitted.new), setup, clock.now()).await?;
+    let invocation = Invocation::begin(setup, clock, began, request.wait, request.ledger_loss).await?;
     let mut rounds = Rounds::default();
     let joined = invocation.join(request, &admitted, &mut rounds).await?;
     invocation.finish_open(None, &mut rounds).await?;
@@ -103,7 +111,8 @@ pub async fn work(request: &WorkRequest, setup: &Setup) -> Result<RunReport, Run
     if request.mode == Mode::Observe {
         return Ok(RunReport { left_open: observe::open_runs(setup, only).await?, ..RunReport::default() });
     }
-    let invocation = Invocation::begin(setup, clock, began, request.wait).await?;
+    restored::examine(request.ledger_loss, None, setup, clock.now()).await?;
+    let invocation = Invocation::begin(setup, clock, began, request.wait, request.ledger_loss).await?;
     let mut rounds = Rounds::default();
     invocation.finish_open(only, &mut rounds).await?;
     if let Some(run_id) = only.filter(|run_id| !rounds.knows(run_id)) {
@@ -121,6 +130,7 @@ pub(super) struct Invocation<'a> {
     began: Instant,
     destinations: Arc<Destinations>,
     wait: Option<SignedDuration>,
+    ledger_loss: LedgerLoss,
 }
 
 impl<'a> Invocation<'a> {
@@ -129,9 +139,10 @@ impl<'a> Invocation<'a> {
         clock: Clock,
         began: Instant,
         wait: Option<SignedDuration>,
+        ledger_loss: LedgerLoss,
     ) -> Result<Self, RunError> {
         let destinations = Arc::new(Destinations::open(&setup.config, setup.ledger.as_ref()).await?);
-        Ok(Self { setup, since: clock.now(), clock, began, destinations, wait })
+        Ok(Self { setup, since: clock.now(), clock, began, destinations, wait, ledger_loss })
     }
 
     /// Sums up a run as the ledger has it, without working on it.
@@ -162,12 +173,14 @@ impl<'a> Invocation<'a> {
             setup.keyring.for_week(run.new.iso_week).map_err(|error| Refusal::Keyring(error.to_string()))?.clone();
         let digest = guards::digest_config(&setup.config, &run.new.digest_type)?;
         let limits = Limits { max_conflicts: digest.max_conflicts, max_rejected: digest.max_rejected };
-        let manifest = setup.store.manifest(&run.new.snapshot_id)?;
         let wait = self.wait.unwrap_or_else(|| {
             let in_doubt = self.destinations.longest_lease().saturating_add(self.destinations.longest_settle());
             in_doubt.max(LEAST_WAIT)
         });
         let other_versions = self.other_versions(&run).await?;
+        let snapshot_id = run.new.snapshot_id.clone();
+        let manifest = restored::blocking(&setup.store, move |store| store.manifest(&snapshot_id)).await?;
+        let begun = restored::watch(&run, self.ledger_loss, setup, self.since).await?;
         setup.progress.begin(&run.new.run_id, run.new.rows);
         let work = Arc::new(Work {
             bundle,
@@ -178,6 +191,7 @@ impl<'a> Invocation<'a> {
             ledger: Arc::clone(&setup.ledger),
             store: setup.store.clone(),
             manifest,
+            begun,
             halt: setup.stop.child_token(),
             clock: self.clock,
             brakes: Brakes::new(limits, run.new.digest_type.as_str()),
@@ -191,6 +205,7 @@ impl<'a> Invocation<'a> {
             slots: Arc::new(Semaphore::new(BEGUN_AT_ONCE)),
             run,
         });
+        begun::visit(&work).await?;
         let ending = drive(&work, wait).await?;
         if ending.brake != work.run.brake {
             work.ledger.set_brake(work.run.run_number, ending.brake.as_deref()).await?;
@@ -241,15 +256,16 @@ async fn take_parts(
     tasks: &mut JoinSet<Result<(), RunError>>,
 ) -> Result<bool, RunError> {
     loop {
-        let begun = begin_parts(work, wait, tasks).await?;
+        let taken = begin_parts(work, wait, tasks).await?;
         if tasks.is_empty() {
-            let Begun::AllThatWant { next_due_at } = begun else { continue };
+            let Taken::AllThatWant { next_due_at } = taken else { continue };
             if work.must_stop() {
                 return Ok(false);
             }
             rehearsal::reach(Step::BeforeRunClose);
             if work.ledger.close_finished_run(&work.run).await? {
                 rehearsal::reach(Step::AfterRunClose);
+                begun::visit(work).await?;
                 return Ok(true);
             }
             let elsewhere = work.elsewhere();
@@ -268,16 +284,16 @@ async fn take_parts(
         tokio::select! {
             Some(ended) = tasks.join_next() => ended.map_err(|_| RunError::Internal)??,
             // A part has found its places: the next one may be begun.
-            _ = work.slots.acquire(), if begun == Begun::AsManyAsMay && !work.must_stop() => {}
+            _ = work.slots.acquire(), if taken == Taken::AsManyAsMay && !work.must_stop() => {}
             // Another part may have come due meanwhile.
-            _ = sleep(POLL, &work.halt), if begun != Begun::AsManyAsMay && !work.must_stop() => {}
+            _ = sleep(POLL, &work.halt), if taken != Taken::AsManyAsMay && !work.must_stop() => {}
         }
     }
 }
 
 /// Which parts were begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum Taken {
     /// As many as may be at the same time.
     AsManyAsMay,
     /// All that want work now.
@@ -292,23 +308,23 @@ async fn begin_parts(
     work: &Arc<Work>,
     wait: SignedDuration,
     tasks: &mut JoinSet<Result<(), RunError>>,
-) -> Result<Begun, RunError> {
+) -> Result<Taken, RunError> {
     let lease = work.destinations.longest_lease();
     // Parts that only come and go, as under a provider that throttles for ever, are waiting too. Whoever works
     // settles something within a lease.
     let patience = wait.max(lease).unsigned_abs();
     while !work.must_stop() && work.idle_for() <= patience {
-        let Ok(slot) = Arc::clone(&work.slots).try_acquire_owned() else { return Ok(Begun::AsManyAsMay) };
+        let Ok(slot) = Arc::clone(&work.slots).try_acquire_owned() else { return Ok(Taken::AsManyAsMay) };
         let worker = worker_number()?;
         match work.ledger.take_part(work.run.run_number, worker, lease).await? {
             PartGrant::Taken { part } => {
                 let work = Arc::clone(work);
                 tasks.spawn(async move { work_part(&work, part, worker, slot).await });
             }
-            PartGrant::None { next_due_at } => return Ok(Begun::AllThatWant { next_due_at }),
+            PartGrant::None { next_due_at } => return Ok(Taken::AllThatWant { next_due_at }),
         }
     }
-    Ok(Begun::AllThatWant { next_due_at: None })
+    Ok(Taken::AllThatWant { next_due_at: None })
 }
 
 /// Waits for what is due next; `false` where that would take too long or the run was stopped.
@@ -348,6 +364,8 @@ pub(super) struct Work {
     pub store: Store,
     /// What the snapshot consists of.
     pub manifest: Manifest,
+    /// Which parts were begun.
+    pub begun: Begun,
     /// Cancelled when nothing new may be started any more.
     pub halt: CancellationToken,
     /// The ledger's clock.

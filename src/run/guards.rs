@@ -132,6 +132,20 @@ pub enum Refusal {
         /// The other week.
         week: IsoWeek,
     },
+    /// The ledger has lost the run of another version of the week and type.
+    #[error(
+        "the snapshot store has markers of a run of version {other} ({run}) for week {week} of {digest_type} that this ledger does not know: it was restored from an older copy, and that version may have been sent. Start that version's run again first, so that it is finished; or, if it was not sent, repeat with `--accept-ledger-loss`"
+    )]
+    LostRun {
+        /// The week.
+        week: IsoWeek,
+        /// The type.
+        digest_type: DigestType,
+        /// The other version.
+        other: ContentVersion,
+        /// Its run, shortened.
+        run: String,
+    },
     /// Another version of the week and type was sent.
     #[error(
         "week {week} of {digest_type} was already sent as version {other}: everyone would get a second digest. Repeat with `--only-unsent` to send to those only whom {other} has not reached, or with `--correction` to send to all"
@@ -306,7 +320,8 @@ fn horizon(week: IsoWeek, config: &Config, now: Timestamp) -> Result<(), RunErro
 /// A run that may begin as far as can be said before earlier runs are finished.
 pub(super) struct Admitted {
     prepared: Prepared,
-    new: NewRun,
+    /// As it will be opened.
+    pub(super) new: NewRun,
     /// The week's end.
     week_end: Timestamp,
 }

@@ -7,6 +7,7 @@
 //! can be asked.
 
 mod attempt;
+mod begun;
 mod brake;
 mod clock;
 mod destination;
@@ -21,6 +22,7 @@ mod progress;
 mod queue;
 mod report;
 mod request;
+mod restored;
 mod rounds;
 mod sources;
 mod suppression;
@@ -32,6 +34,7 @@ pub use guards::{Refusal, digest_config, same_identity};
 pub use progress::Progress;
 pub use report::{Ending, Outcomes, RunReport, RunSummary, SnapshotCounts, WaitsFor};
 pub use request::{RunRequest, SnapshotSource, WorkRequest};
+pub use restored::LedgerLoss;
 pub use sources::{bundle, seal_error, snapshot};
 
 use crate::ledger::LedgerError;
@@ -83,7 +86,7 @@ impl RunError {
     fn is_about_its_run_alone(&self) -> bool {
         match self {
             Self::Refused(_) | Self::SealedRow { .. } => true,
-            Self::Store(error) => !matches!(error, StoreError::Io { .. }),
+            Self::Store(error) => !error.is_out_of_reach(),
             Self::Ledger(_)
             | Self::Misconfigured { .. }
             | Self::SuppressionList(_)

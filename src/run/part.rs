@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::RunError;
 use super::attempt::Granted;
+use super::begun::{self, Forgotten, Unknown};
 use super::destination::Destination;
 use super::engine::Work;
 use super::lookup;
@@ -53,6 +54,8 @@ pub(super) struct Pass {
     pub(super) worker: i64,
     /// Runs that have receipts of our rows which will still move.
     owners: HashSet<i64>,
+    /// Rows that have no receipt.
+    unknown: Unknown,
     pub(super) counts: ForeignCounts,
     due_at: Option<Timestamp>,
     /// A stop or a brake left rows untouched.
@@ -71,6 +74,7 @@ impl Pass {
             worker,
             slot: Some(Arc::new(slot)),
             owners: HashSet::new(),
+            unknown: Unknown::new(),
             counts: ForeignCounts::default(),
             due_at: None,
             cut_short: false,
@@ -85,6 +89,7 @@ impl Pass {
             worker: self.worker,
             slot: self.slot.clone(),
             owners: HashSet::new(),
+            unknown: Unknown::new(),
             counts: ForeignCounts::default(),
             due_at: None,
             cut_short: false,
@@ -128,7 +133,8 @@ pub(super) async fn work_part(
     let rows = keyed_rows(work, part).await?;
     let mut pass = Pass::of(worker, slot);
     let seen = rows.len();
-    let claimable = look(work, part, rows, &mut pass).await?;
+    let mut claimable = look(work, part, rows, &mut pass).await?;
+    begin(work, part, &mut claimable, &mut pass).await?;
     let handled = pass.handled(seen - claimable.values().map(Vec::len).sum::<usize>());
     work.progress.part(part, handled);
     let branches: Vec<_> = claimable
@@ -178,6 +184,28 @@ async fn work_branch(
     }
     pass.let_others_begin();
     worked.map(|()| pass)
+}
+
+/// Begins a part before anything of it is claimed, and takes out the rows that a restored ledger may have forgotten.
+async fn begin(work: &Work, part: u32, claimable: &mut Claimable, pass: &mut Pass) -> Result<(), RunError> {
+    if claimable.is_empty() {
+        return Ok(());
+    }
+    let Some(since) = begun::begin(work, part).await? else { return Ok(()) };
+    let mut forgotten = Vec::new();
+    for ((_, number), rows) in claimable.iter_mut() {
+        let taken = rows.extract_if(.., |row| pass.unknown.contains(&row.key));
+        forgotten.extend(taken.map(|row| Forgotten {
+            key: row.key,
+            fingerprint: row.fingerprint,
+            destination: *number,
+        }));
+    }
+    claimable.retain(|_, rows| !rows.is_empty());
+    if let Some(at) = begun::enter(work, part, since, forgotten).await? {
+        pass.wait_until(at);
+    }
+    Ok(())
 }
 
 /// A row whose receipt is on its way in another open run is looked at again, so that the counts that are kept of this
@@ -264,6 +292,9 @@ async fn look(work: &Arc<Work>, part: u32, rows: Vec<KeyedRow>, pass: &mut Pass)
         match verdict {
             Verdict::Conflict => conflicts.push(ConflictRecord { key: row.key, presented: row.fingerprint, part }),
             Verdict::Claimable => {
+                if found.is_none() {
+                    pass.unknown.insert(row.key);
+                }
                 let number = work.route(row.destination.as_deref())?.number;
                 claimable.entry((Purpose::Send, number)).or_default().push(row);
             }

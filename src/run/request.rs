@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::SignedDuration;
 
+use super::LedgerLoss;
 use crate::identity::{ContentVersion, DigestType, WeekSelector};
 use crate::ledger::Mode;
 use crate::snapshot::OnBadRow;
@@ -65,6 +66,8 @@ pub struct RunRequest {
     pub correction: bool,
     /// Send to those only whom no other version of this week and type has served.
     pub only_unsent: bool,
+    /// What the ledger's owner says about a loss.
+    pub ledger_loss: LedgerLoss,
 }
 
 /// Work on runs that are open, as it is asked for.
@@ -76,6 +79,8 @@ pub struct WorkRequest {
     pub mode: Mode,
     /// As [`RunRequest::wait`].
     pub wait: Option<SignedDuration>,
+    /// As [`RunRequest::ledger_loss`].
+    pub ledger_loss: LedgerLoss,
 }
 
 impl RunRequest {
@@ -97,6 +102,7 @@ impl RunRequest {
             wait: None,
             correction: false,
             only_unsent: false,
+            ledger_loss: LedgerLoss::Detect,
         }
     }
 }

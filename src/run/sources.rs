@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::guards::{Refusal, digest_config};
-use super::{RunError, RunRequest, Setup, SnapshotSource};
+use super::{RunError, RunRequest, Setup, SnapshotSource, restored};
 use crate::config::Config;
 use crate::digest::{Bundle, BundleSettings, UnsubscribePattern};
 use crate::identity::{ContentVersion, DigestType};
-use crate::snapshot::{ContentCheck, Manifest, Row, RowChecks, RowFault, SealError, SealOptions, Store, seal};
+use crate::snapshot::{ContentCheck, Manifest, Row, RowChecks, RowFault, SealError, SealOptions, seal};
 
 /// A sealed snapshot, and what sealing found in the export.
 #[derive(Debug, Clone)]
@@ -56,7 +56,10 @@ pub async fn snapshot(
 ) -> Result<Snapshot, RunError> {
     let store = setup.store.clone();
     let path = match source {
-        SnapshotSource::Sealed(id) => return sealed(&store, id),
+        SnapshotSource::Sealed(id) => {
+            let manifests = restored::blocking(&store, |store| store.list()).await?;
+            return sealed(manifests, id);
+        }
         SnapshotSource::File(path) => path.clone(),
     };
     let options = SealOptions {
@@ -96,9 +99,9 @@ pub fn seal_error(error: SealError) -> RunError {
     }
 }
 
-fn sealed(store: &Store, id: &str) -> Result<Snapshot, RunError> {
+fn sealed(manifests: Vec<Manifest>, id: &str) -> Result<Snapshot, RunError> {
     let manifest =
-        match store.list()?.into_iter().filter(|manifest| manifest.id.starts_with(id)).collect::<Vec<_>>().as_slice() {
+        match manifests.into_iter().filter(|manifest| manifest.id.starts_with(id)).collect::<Vec<_>>().as_slice() {
             [one] => one.clone(),
             [] => {
                 return Err(Refusal::Configuration(format!(

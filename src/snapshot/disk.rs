@@ -2,8 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// Makes a directory and those above it.
 pub(super) fn create_directories(path: &Path) -> io::Result<()> {
@@ -52,4 +52,48 @@ pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
         sync_directory(directory)?;
     }
     Ok(())
+}
+
+/// Keeps other processes from a directory until the lock is dropped.
+pub(super) fn lock(directory: &Path) -> io::Result<File> {
+    let file = open_lock(&directory.join(".lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Puts a whole new file at `path`, with the directories between `root` and it; `false` where one stands there.
+pub(super) fn create_whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let directory = path.parent().unwrap_or(root);
+    if !directory.exists() {
+        create_directories(directory)?;
+        for above in directory.ancestors().skip(1).take_while(|above| above.starts_with(root)) {
+            sync_directory(above)?;
+        }
+    }
+    let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    match file.persist_noclobber(path) {
+        Ok(_) => sync_directory(directory).map(|()| true),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.error),
+    }
+}
+
+/// A directory for temporary files that nobody but this user can look into.
+pub(super) fn private_directory() -> io::Result<PathBuf> {
+    let above = std::env::temp_dir();
+    let ours = tempfile::tempfile_in(&above)?.metadata()?.uid();
+    let directory = above.join(format!("counterfoil-{ours}"));
+    match create_directory(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Not followed: whoever may write beside it could have laid a link there.
+    let found = fs::symlink_metadata(&directory)?;
+    if found.is_dir() && found.uid() == ours && found.mode() & 0o077 == 0 {
+        return Ok(directory);
+    }
+    let problem = format!("{} belongs to somebody else; set TMPDIR to a directory of this user", directory.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }

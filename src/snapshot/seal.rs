@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use super::checks::RowChecks;
 use super::disk;
 use super::input::{Export, InputError};
+use super::manifest::Manifest;
 use super::pipeline::{CheckedChunk, check_all};
 use super::rejects;
 use super::row::{BadRow, RowFault};
 use super::seen::{EntryHasher, Repeats, Seen};
 use super::staging::{FaultLog, LineLog, PartWriter, Staging, WrittenParts, random};
-use super::store::{Manifest, Store, StoreError};
+use super::store::{Store, StoreError};
 use crate::identity::hex_text;
 
 /// What becomes of an export with bad rows.
@@ -196,7 +197,7 @@ pub fn seal(
     if staged.is_refused(options) {
         return Err(SealError::BadRows(staged.into_bad_rows(input)));
     }
-    staged.publish(store, options, input_sha256)
+    staged.publish(store, &staging, options, input_sha256)
 }
 
 /// Hashes the whole file and compares. Another file than the expected one explains whatever else went wrong.
@@ -304,7 +305,13 @@ impl Staged {
         }
     }
 
-    fn publish(self, store: &Store, options: &SealOptions, input_sha256: String) -> Result<Sealed, SealError> {
+    fn publish(
+        self,
+        store: &Store,
+        staging: &Staging,
+        options: &SealOptions,
+        input_sha256: String,
+    ) -> Result<Sealed, SealError> {
         let (repeated, rejected) = (self.repeats.alike.len() as u64, self.rejected);
         let manifest = Manifest {
             rows: self.good_rows(),
@@ -315,16 +322,23 @@ impl Staged {
             rejected,
             sealed_at: options.sealed_at,
         };
-        let rejects = match rejects::named(options) {
-            Some(path) => Some(path.to_owned()),
-            None => (rejected > 0).then(|| store.root.join(format!("{}.rejects.jsonl", manifest.id))),
-        };
         let first_rejected = self.faults.first_with(contradictions(&self.repeats));
-        if let Some(path) = &rejects {
-            // Before the snapshot is there: nobody may find one whose rejected rows are not listed.
-            disk::replace(path, |file| self.faults.copy_with(contradictions(&self.repeats), file))
-                .map_err(|source| SealError::Rejects { path: path.clone(), source })?;
-        }
+        // Before the snapshot is there: nobody may find one whose rejected rows are not listed.
+        let rejects = match rejects::named(options) {
+            Some(path) => {
+                disk::replace(path, |file| self.faults.copy_with(contradictions(&self.repeats), file))
+                    .map_err(|source| SealError::Rejects { path: path.to_owned(), source })?;
+                Some(path.to_owned())
+            }
+            None if rejected > 0 => {
+                let (list, name) = (staging.path("list"), format!("{}.rejects.jsonl", manifest.id));
+                disk::replace(&list, |file| self.faults.copy_with(contradictions(&self.repeats), file))
+                    .map_err(StoreError::io("write", &list))?;
+                store.put_file(&name, &list)?;
+                Some(store.shown(&name))
+            }
+            None => None,
+        };
         let (manifest, found) = store.publish(&self.parts.directory, manifest)?;
         let input_rows = self.input_rows;
         Ok(Sealed { manifest, found, input_rows, input_sha256, repeated, rejected, first_rejected, rejects })

@@ -1,5 +1,5 @@
-//! A snapshot while it is being sealed: a directory `.sealing-…` in the store, where nobody looks for snapshots, with
-//! a lock that its process holds. Those of processes that died are removed by the next one that seals.
+//! A snapshot while it is being sealed: a directory `.sealing-…` in the store's own directory, where nobody looks for
+//! snapshots, or in a private one for temporary files where the store is a bucket, with a lock that its process holds. Those of processes that died are removed by the next one that seals.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::manifest::part_name;
 use super::row::BadRow;
-use super::store::{Store, StoreError, part_name};
+use super::store::{Store, StoreError};
 use super::{PART_ROWS, disk};
 use crate::identity::hex_text;
 
@@ -24,11 +25,12 @@ pub(super) struct Staging {
 impl Staging {
     /// Makes the directory, after removing those that no living process holds.
     pub(super) fn begin(store: &Store) -> Result<Self, StoreError> {
+        let root = store.workspace()?;
         // While the store is locked nobody is between making a directory and locking it, so that one without a
         // lock belongs to nobody.
-        let _store_lock = store.lock()?;
-        remove_abandoned(&store.root)?;
-        let directory = store.root.join(format!("{PREFIX}{}", hex_text(&random::<8>()?)));
+        let _store_lock = disk::lock(&root).map_err(StoreError::io("lock", &root))?;
+        remove_abandoned(&root)?;
+        let directory = root.join(format!("{PREFIX}{}", hex_text(&random::<8>()?)));
         disk::create_directory(&directory).map_err(StoreError::io("create", &directory))?;
         let path = directory.join(LOCK);
         let lock = disk::open_lock(&path).map_err(StoreError::io("create", &path))?;

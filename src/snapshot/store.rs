@@ -1,65 +1,38 @@
-//! Where sealed snapshots live: a directory with one folder a snapshot, named by its id, that holds the parts and the
-//! manifest. Everything is readable for its owner only.
+//! Where sealed snapshots live: one folder a snapshot, named by its id, that holds the parts and the manifest, in a
+//! directory or in a bucket of an object store. What makes a snapshot valid is decided here, once for both; how bytes
+//! get there and back is [`Directory`]'s and [`Bucket`]'s.
 //!
-//! Every method blocks on the file system: one part is about a megabyte, so a call takes milliseconds on a local
-//! disk; asynchronous callers wrap it in `spawn_blocking`. A store may be shared by any number of processes.
+//! Every method blocks, on the file system or on the network; asynchronous callers wrap it in `spawn_blocking`. A
+//! store may be shared by any number of processes.
 
-use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{PART_ROWS, disk};
+use super::bucket::Bucket;
+use super::directory::Directory;
+use super::manifest::{MANIFEST, Manifest, is_id, part_name};
+use super::{StoreLocation, disk};
 use crate::identity::hex_text;
-
-/// What a sealed snapshot consists of; written last, so that a snapshot without one does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manifest {
-    /// SHA-256 over the sealed rows in order, each followed by a line feed; 64 hex digits.
-    pub id: String,
-    /// Sealed rows.
-    pub rows: u64,
-    /// Rows of each part, part 0 first.
-    pub part_rows: Vec<u32>,
-    /// SHA-256 of each part's bytes, 64 hex digits.
-    pub part_sha256: Vec<String>,
-    /// Rows that stood in the input more than once alike, when it was first sealed.
-    pub repeated: u64,
-    /// Rows set aside when it was first sealed.
-    pub rejected: u64,
-    /// When it was first sealed (RFC 3339).
-    pub sealed_at: jiff::Timestamp,
-}
-
-impl Manifest {
-    /// Whether the members agree with one another.
-    fn is_sound(&self) -> bool {
-        let full = |rows: &u32| usize::try_from(*rows).is_ok_and(|rows| rows == PART_ROWS);
-        let all_but_last_full = self.part_rows.split_last().is_some_and(|(last, others)| {
-            others.iter().all(full) && usize::try_from(*last).is_ok_and(|rows| (1..=PART_ROWS).contains(&rows))
-        });
-        is_id(&self.id)
-            && all_but_last_full
-            && self.part_rows.iter().copied().map(u64::from).sum::<u64>() == self.rows
-            && self.part_sha256.len() == self.part_rows.len()
-            && self.part_sha256.iter().all(|hash| is_id(hash))
-    }
-}
 
 /// A snapshot store.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// The directory.
-    pub(crate) root: PathBuf,
+    place: Place,
+}
+
+/// Where the bytes are. Names are relative, with slashes between their parts.
+#[derive(Debug, Clone)]
+enum Place {
+    Directory(Directory),
+    Bucket(Bucket),
 }
 
 /// What went wrong with the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Reading or writing failed.
+    /// Reading or writing a file failed.
     #[error("snapshot store: cannot {action} {path}")]
     Io {
         /// `read`, `write`, …
@@ -69,6 +42,16 @@ pub enum StoreError {
         /// The system's error.
         #[source]
         source: io::Error,
+    },
+    /// An object store refused, or could not be reached.
+    #[error("snapshot store: cannot {action} {place}: {reason}")]
+    Remote {
+        /// `read`, `write`, …
+        action: &'static str,
+        /// Bucket and name, as a URL.
+        place: String,
+        /// What is wrong and what to do; without secrets.
+        reason: String,
     },
     /// No such snapshot.
     #[error("snapshot store: there is no sealed snapshot {id}")]
@@ -90,7 +73,7 @@ pub enum StoreError {
     /// The bytes are not those that were sealed.
     #[error("snapshot store: {path} is not what was sealed; restore it from a copy or seal the export again")]
     Damaged {
-        /// The file.
+        /// The file, or the object's URL.
         path: PathBuf,
     },
 }
@@ -100,6 +83,11 @@ impl StoreError {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
+
+    /// Whether the store itself is out of reach, so that nothing else can be read from it either.
+    pub const fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Remote { .. })
+    }
 }
 
 impl Store {
@@ -108,25 +96,30 @@ impl Store {
     /// # Errors
     /// A directory that cannot be made or is none.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        disk::create_directories(directory).map_err(StoreError::io("create", directory))?;
-        Ok(Self { root: directory.to_owned() })
+        Ok(Self { place: Place::Directory(Directory::open(directory)?) })
+    }
+
+    /// Opens the store where the configuration says. A bucket is not asked for anything yet.
+    ///
+    /// # Errors
+    /// See [`Store::open`]; settings of an object store that cannot be used.
+    pub fn at(location: &StoreLocation) -> Result<Self, StoreError> {
+        match location {
+            StoreLocation::Directory(directory) => Self::open(directory),
+            StoreLocation::Bucket(bucket) => Ok(Self { place: Place::Bucket(Bucket::open(bucket)?) }),
+        }
     }
 
     /// The manifest of a sealed snapshot.
     ///
     /// # Errors
-    /// [`StoreError::Absent`], [`StoreError::Damaged`], or a file that cannot be read.
+    /// [`StoreError::Absent`], [`StoreError::Damaged`], or a store that cannot be read.
     pub fn manifest(&self, id: &str) -> Result<Manifest, StoreError> {
-        let path = self.snapshot_directory(id)?.join(MANIFEST);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::Absent { id: id.to_owned() });
-            }
-            read => read.map_err(StoreError::io("read", &path))?,
-        };
+        let name = file_of(id, MANIFEST)?;
+        let Some(bytes) = self.read(&name)? else { return Err(StoreError::Absent { id: id.to_owned() }) };
         match serde_json::from_slice::<Manifest>(&bytes) {
             Ok(manifest) if manifest.id == id && manifest.is_sound() => Ok(manifest),
-            _ => Err(StoreError::Damaged { path }),
+            _ => Err(StoreError::Damaged { path: self.shown(&name) }),
         }
     }
 
@@ -138,34 +131,34 @@ impl Store {
         self.part_of(&self.manifest(id)?, number)
     }
 
-    /// The bytes of one part of a manifest at hand, just as they were sealed: [`lines`] takes them apart.
+    /// The bytes of one part of a manifest at hand, just as they were sealed: [`super::lines`] takes them apart.
     ///
     /// # Errors
-    /// [`StoreError::AbsentPart`], [`StoreError::Damaged`] where the hash differs or the file is gone, or a file that
+    /// [`StoreError::AbsentPart`], [`StoreError::Damaged`] where the hash differs or the file is gone, or a store that
     /// cannot be read.
     pub fn part_of(&self, manifest: &Manifest, number: u32) -> Result<Vec<u8>, StoreError> {
         let expected = usize::try_from(number).ok().and_then(|index| manifest.part_sha256.get(index));
         let absent = || StoreError::AbsentPart { id: manifest.id.clone(), number };
         let expected = expected.ok_or_else(absent)?;
-        let path = self.snapshot_directory(&manifest.id)?.join(part_name(number));
-        match fs::read(&path) {
-            Ok(bytes) if hex_text(&Sha256::digest(&bytes)) == *expected => Ok(bytes),
-            Ok(_) => Err(StoreError::Damaged { path }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Damaged { path }),
-            Err(source) => Err(StoreError::Io { action: "read", path, source }),
+        let name = file_of(&manifest.id, &part_name(number))?;
+        match self.read(&name)? {
+            Some(bytes) if hex_text(&Sha256::digest(&bytes)) == *expected => Ok(bytes),
+            _ => Err(StoreError::Damaged { path: self.shown(&name) }),
         }
     }
 
     /// Every sealed snapshot, the one sealed first at the front.
     ///
     /// # Errors
-    /// A directory that cannot be read, or a damaged manifest.
+    /// A store that cannot be read, or a damaged manifest.
     pub fn list(&self) -> Result<Vec<Manifest>, StoreError> {
-        let read = StoreError::io("read", &self.root);
-        let entries = fs::read_dir(&self.root).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(read)?;
+        let folders = match &self.place {
+            Place::Directory(directory) => directory.folders()?,
+            Place::Bucket(bucket) => bucket.folders()?,
+        };
         let mut manifests = Vec::new();
-        for name in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_id(name)) {
-            match self.manifest(&name) {
+        for id in folders.into_iter().filter(|name| is_id(name)) {
+            match self.manifest(&id) {
                 Err(StoreError::Absent { .. }) => {}
                 found => manifests.push(found?),
             }
@@ -182,31 +175,50 @@ impl Store {
         Ok(self.list()?.pop())
     }
 
-    /// Puts a directory of finished parts in its place, with its manifest. Where the snapshot is there already, the
-    /// standing one is kept, and parts of it that are damaged are mended. Answers the standing manifest and whether
-    /// it stood before.
+    /// Puts finished parts in their place and the manifest last: a snapshot without one does not exist. Where the
+    /// snapshot is there already, the standing one is kept, and parts of it that are damaged are mended. Answers the
+    /// standing manifest and whether it stood before.
     pub(super) fn publish(&self, parts: &Path, manifest: Manifest) -> Result<(Manifest, bool), StoreError> {
-        let _lock = self.lock()?;
-        let place = self.snapshot_directory(&manifest.id)?;
-        if place.exists() {
-            return Ok((self.mend(parts, manifest)?, true));
-        }
-        write_manifest(parts, &manifest)?;
-        match disk::rename(parts, &place) {
-            Ok(()) => Ok((manifest, false)),
-            // On a file system without locks another process may have come first; it holds the same content.
-            Err(_) if place.exists() && parts.exists() => Ok((self.mend(parts, manifest)?, true)),
-            Err(source) => Err(StoreError::Io { action: "publish", path: place, source }),
+        match &self.place {
+            Place::Directory(directory) => {
+                let _lock = disk::lock(directory.root()).map_err(StoreError::io("lock", directory.root()))?;
+                if directory.has_folder(&manifest.id) {
+                    return Ok((self.mend(parts, manifest)?, true));
+                }
+                disk::replace(&parts.join(MANIFEST), |file| file.write_all(&manifest_bytes(&manifest)))
+                    .map_err(StoreError::io("write", parts))?;
+                match directory.adopt(parts, &manifest.id)? {
+                    true => Ok((manifest, false)),
+                    // On a file system without locks another process may have come first; it holds the same content.
+                    false => Ok((self.mend(parts, manifest)?, true)),
+                }
+            }
+            Place::Bucket(bucket) => {
+                match self.manifest(&manifest.id) {
+                    Err(StoreError::Absent { .. }) => {}
+                    Ok(_) | Err(StoreError::Damaged { .. }) => return Ok((self.mend(parts, manifest)?, true)),
+                    Err(error) => return Err(error),
+                }
+                // What a sealing that broke off has left there is the same content, or is replaced by it.
+                for number in (0..).take(manifest.part_rows.len()) {
+                    let name = part_name(number);
+                    bucket.put_file(&file_of(&manifest.id, &name)?, &parts.join(&name))?;
+                }
+                match bucket.create(&file_of(&manifest.id, MANIFEST)?, manifest_bytes(&manifest))? {
+                    true => Ok((manifest, false)),
+                    false => Ok((self.mend(parts, manifest)?, true)),
+                }
+            }
         }
     }
 
     /// Compares a standing snapshot with the same content sealed anew and replaces what is damaged.
     fn mend(&self, parts: &Path, manifest: Manifest) -> Result<Manifest, StoreError> {
-        let place = self.snapshot_directory(&manifest.id)?;
         for number in (0..).take(manifest.part_rows.len()) {
             match self.part_of(&manifest, number) {
-                Err(StoreError::Damaged { path }) => {
-                    disk::rename(&parts.join(part_name(number)), &path).map_err(StoreError::io("mend", &path))?;
+                Err(StoreError::Damaged { .. }) => {
+                    let name = part_name(number);
+                    self.put_file(&file_of(&manifest.id, &name)?, &parts.join(&name))?;
                 }
                 sound => drop(sound?),
             }
@@ -214,47 +226,73 @@ impl Store {
         match self.manifest(&manifest.id) {
             Ok(standing) => Ok(standing),
             Err(StoreError::Damaged { .. } | StoreError::Absent { .. }) => {
-                write_manifest(&place, &manifest)?;
+                let name = file_of(&manifest.id, MANIFEST)?;
+                match &self.place {
+                    Place::Directory(directory) => directory.replace(&name, &manifest_bytes(&manifest))?,
+                    Place::Bucket(bucket) => bucket.put(&name, manifest_bytes(&manifest))?,
+                }
                 Ok(manifest)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Keeps other processes from tidying and publishing until it is dropped.
-    pub(super) fn lock(&self) -> Result<File, StoreError> {
-        let path = self.root.join(".lock");
-        let file = disk::open_lock(&path).map_err(StoreError::io("open", &path))?;
-        file.lock().map_err(StoreError::io("lock", &path))?;
-        Ok(file)
+    /// Where a sealing may lay out its parts, and where its list of rejected rows goes unless another file is named.
+    pub(super) fn workspace(&self) -> Result<PathBuf, StoreError> {
+        match &self.place {
+            Place::Directory(directory) => Ok(directory.root().to_owned()),
+            Place::Bucket(_) => disk::private_directory().map_err(StoreError::io("use", &std::env::temp_dir())),
+        }
     }
 
-    fn snapshot_directory(&self, id: &str) -> Result<PathBuf, StoreError> {
-        if is_id(id) { Ok(self.root.join(id)) } else { Err(StoreError::Id) }
+    /// Moves a finished file into the store, in place of what stands under the name.
+    pub(super) fn put_file(&self, name: &str, from: &Path) -> Result<(), StoreError> {
+        match &self.place {
+            Place::Directory(directory) => directory.put_file(name, from),
+            Place::Bucket(bucket) => bucket.put_file(name, from),
+        }
+    }
+
+    /// The bytes under a name; `None` where there is nothing.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        match &self.place {
+            Place::Directory(directory) => directory.read(name),
+            Place::Bucket(bucket) => bucket.read(name),
+        }
+    }
+
+    /// Writes under a name that nothing stands under; `false` where something does.
+    pub(super) fn create(&self, name: &str, bytes: Vec<u8>) -> Result<bool, StoreError> {
+        match &self.place {
+            Place::Directory(directory) => directory.create(name, &bytes),
+            Place::Bucket(bucket) => bucket.create(name, bytes),
+        }
+    }
+
+    /// Every name below a folder, at any depth, relative to the store.
+    pub(super) fn names(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        match &self.place {
+            Place::Directory(directory) => directory.names(folder),
+            Place::Bucket(bucket) => bucket.names(folder),
+        }
+    }
+
+    /// A name as messages show it: a path, or a URL.
+    pub(super) fn shown(&self, name: &str) -> PathBuf {
+        match &self.place {
+            Place::Directory(directory) => directory.path(name),
+            Place::Bucket(bucket) => PathBuf::from(bucket.shown(name)),
+        }
     }
 }
 
-const MANIFEST: &str = "manifest.json";
-
-/// Name of a part's file in a snapshot's directory.
-pub(super) fn part_name(number: u32) -> String {
-    format!("part-{number:06}.jsonl")
+fn file_of(id: &str, name: &str) -> Result<String, StoreError> {
+    if is_id(id) { Ok(format!("{id}/{name}")) } else { Err(StoreError::Id) }
 }
 
-/// The sealed rows of a part, without their line feeds.
-pub fn lines(part: &[u8]) -> impl Iterator<Item = &[u8]> {
-    part.split_inclusive(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
-}
-
-fn is_id(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn write_manifest(directory: &Path, manifest: &Manifest) -> Result<(), StoreError> {
-    let path = directory.join(MANIFEST);
-    disk::replace(&path, |file| {
-        serde_json::to_writer_pretty(&mut *file, manifest)?;
-        io::Write::write_all(file, b"\n")
-    })
-    .map_err(StoreError::io("write", &path))
+fn manifest_bytes(manifest: &Manifest) -> Vec<u8> {
+    // Numbers and texts: nothing that JSON could refuse.
+    let mut bytes = serde_json::to_vec_pretty(manifest).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }

@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use counterfoil::identity::{ContentVersion, DigestType, Fingerprint, IsoWeek, ReceiptKey};
 use counterfoil::ledger::{
-    ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DestinationNumber, ForeignCounts, Grant, KeyPin, Ledger,
-    LedgerError, Mode, NewRun, Pace, PartEnd, PartGrant, Pins, Purpose, Rate, ReceiptFilter, Run, SettleAnswer,
-    SettleRequest,
+    ClaimAnswer, ClaimBatch, ClaimRequest, ConflictRecord, DatabaseMark, DestinationNumber, ForeignCounts, Grant,
+    KeyPin, Ledger, LedgerError, Mode, NewRun, Pace, PartEnd, PartGrant, PartTrust, Pins, Purpose, Rate, ReceiptFilter,
+    Run, SettleAnswer, SettleRequest,
 };
 use counterfoil::receipt::breaker::PROBE_INTERVAL;
 use counterfoil::receipt::{EventKind, Reason, Settlement, State, Verdict};
 use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
 
 use crate::databases::{Backend, Cut, Fresh, Proxy, each_ledger};
 
@@ -475,6 +476,95 @@ async fn every_part_is_held_by_one_worker_and_comes_back_when_its_lease_ends_or_
         assert_eq!(foreign, ForeignCounts { duplicate: 10, held: 2, ..Default::default() });
     })
     .await;
+}
+
+#[tokio::test]
+async fn marks_visits_and_doubts_of_a_run_are_remembered_and_an_accepted_loss_ends_the_doubts() {
+    each_ledger(async |fresh| {
+        let world = World::on(fresh).await;
+        let (ledger, run) = (&world.ledger, world.run.run_number);
+        let micros = |at: Timestamp| at.as_microsecond();
+        let parts = async |part| {
+            let trust = ledger.trust(run, part).await.unwrap();
+            let part = |part: &PartTrust| (part.part, part.marked, part.done, part.doubted_since.map(micros));
+            trust.parts.iter().map(part).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(None).await, [0, 1, 2].map(|part| (part, false, false, None)));
+        ledger.mark_part(run, 1).await.unwrap();
+        ledger.mark_part(run, 1).await.unwrap();
+        assert_eq!(parts(Some(1)).await, [(1, true, false, None)]);
+        assert_eq!((ledger.visit(run).await.unwrap(), ledger.visit(run).await.unwrap()), (1, 2));
+
+        assert_eq!(ledger.take_part(run, WORKER, LEASE).await.unwrap(), PartGrant::Taken { part: 0 });
+        ledger.end_part(run, 0, WORKER, PartEnd::Done, &ForeignCounts::default()).await.unwrap();
+        let (early, late) = (world.run.opened_at, world.run.opened_at + HOUR);
+        let doubted = ledger.doubt_parts(run, &[(0, early), (1, late), (2, late)], 7).await.unwrap();
+        assert_eq!(doubted, 2, "what is done is trusted");
+        ledger.doubt_parts(run, &[(1, early)], 3).await.unwrap();
+        ledger.doubt_parts(run, &[(1, late)], 3).await.unwrap();
+        let [early, late] = [early, late].map(|at| Some(micros(at)));
+        assert_eq!(parts(None).await, [(0, false, true, None), (1, true, false, early), (2, true, false, late)]);
+        ledger.doubt_entered(run, 2).await.unwrap();
+        assert_eq!(parts(Some(2)).await, [(2, true, false, None)]);
+        let trust = ledger.trust(run, Some(0)).await.unwrap();
+        assert_eq!((trust.visits, trust.loss_accepted_at, trust.takes_new), (7, None, true));
+
+        ledger.accept_loss(run, &[0], 9).await.unwrap();
+        assert_eq!(parts(None).await, [(0, true, true, None), (1, true, false, None), (2, true, false, None)]);
+        let trust = ledger.trust(run, None).await.unwrap();
+        assert_eq!((trust.visits, trust.loss_accepted_at.is_some()), (9, true));
+        ledger.close_run(&world.run, "ops", "wrong export").await.unwrap();
+        assert!(!ledger.trust(run, None).await.unwrap().takes_new);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_knows_the_database_that_it_was_opened_in_and_a_copy_of_it_is_another_one() {
+    let fresh = Fresh::sqlite();
+    let trust = World::on(&fresh).await.ledger.trust(1, None).await.unwrap();
+    assert_eq!(trust.answering, DatabaseMark::default(), "a copied file says nothing else");
+
+    let fresh = Fresh::postgres().await;
+    let world = World::on(&fresh).await;
+    let run = world.run.run_number;
+    let trust = world.ledger.trust(run, None).await.unwrap();
+    assert!(trust.known.identity.is_some() && trust.known.timeline.as_deref() == Some("00000001"), "{trust:?}");
+    assert!(!trust.answering.differs_from(&trust.known));
+    for column in ["database_identity", "database_timeline"] {
+        fresh.execute(&format!("UPDATE runs SET {column} = 'another'")).await.unwrap();
+        let trust = world.ledger.trust(run, None).await.unwrap();
+        assert!(trust.answering.differs_from(&trust.known), "{column}");
+        world.ledger.doubt_parts(run, &[], 0).await.unwrap();
+        let trust = world.ledger.trust(run, None).await.unwrap();
+        assert!(!trust.answering.differs_from(&trust.known), "acted upon");
+        fresh.execute(&format!("UPDATE runs SET {column} = NULL")).await.unwrap();
+        let trust = world.ledger.trust(run, None).await.unwrap();
+        assert!(!trust.answering.differs_from(&trust.known), "what does not tell differs from nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_postgresql_that_refuses_to_tell_what_it_is_serves_all_the_same() {
+    let fresh = Fresh::postgres().await;
+    drop(fresh.open().await);
+    let role = format!("limited_{}", std::process::id());
+    fresh
+        .execute(&format!(
+            "DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; \
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}; \
+             REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public; \
+             REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM public"
+        ))
+        .await
+        .unwrap();
+    let url = fresh.url.expose_secret().replace("counterfoil@", &format!("{role}@"));
+    let ledger = counterfoil::ledger::open(&url.into(), SignedDuration::ZERO).await.unwrap();
+    let run = ledger.open_run(&new_run("first")).await.unwrap().run().unwrap();
+    let trust = ledger.trust(run.run_number, None).await.unwrap();
+    assert_eq!((trust.known, trust.answering), (DatabaseMark::default(), DatabaseMark::default()));
+    ledger.close().await;
+    fresh.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.unwrap();
 }
 
 #[tokio::test]

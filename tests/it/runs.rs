@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
+mod buckets;
 mod counts;
 mod crashes;
 mod faults;
@@ -12,5 +13,6 @@ mod lookups;
 mod over_http;
 mod pace;
 mod place;
+mod restored;
 mod versions;
 mod whole;

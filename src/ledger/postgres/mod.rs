@@ -18,8 +18,8 @@ use super::stored::Moment;
 use super::{
     AddressHash, ClaimAnswer, ClaimBatch, ConflictRecord, DestinationNumber, EndedLease, EventRecord, ForeignCounts,
     Found, IdentityPin, KeyPin, Ledger, LedgerError, NewRun, Opening, Pace, PartEnd, PartGrant, Pins, Rate,
-    ReceiptFilter, ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, SettleAnswer,
-    SettleRequest, StandingPins, StandingSuppression, Suppression,
+    ReceiptFilter, ReceiptRecord, Reservation, Result, Review, ReviewAnswer, Run, RunClosing, RunCounts, RunTrust,
+    SettleAnswer, SettleRequest, StandingPins, StandingSuppression, Suppression,
 };
 use crate::identity::{ContentVersion, DigestType, IsoWeek, ReceiptKey};
 use crate::receipt::Looks;
@@ -37,6 +37,7 @@ mod runs;
 mod schema;
 mod settles;
 mod suppressions;
+mod trust;
 mod versions;
 
 /// Connections of one process: claims, settles and looks of a few parts at a time.
@@ -225,6 +226,30 @@ impl Ledger for PostgresLedger {
         counts: &ForeignCounts,
     ) -> Result<()> {
         tried!("end_part", parts::end_part(self, run_number, part, worker, end, counts))
+    }
+
+    async fn trust(&self, run_number: i64, part: Option<u32>) -> Result<RunTrust> {
+        tried!("trust", trust::trust(self, run_number, part))
+    }
+
+    async fn visit(&self, run_number: i64) -> Result<u32> {
+        tried!("visit", trust::visit(self, run_number))
+    }
+
+    async fn mark_part(&self, run_number: i64, part: u32) -> Result<()> {
+        tried!("mark_part", trust::mark_part(self, run_number, part))
+    }
+
+    async fn doubt_parts(&self, run_number: i64, doubts: &[(u32, Timestamp)], visits: u32) -> Result<u64> {
+        tried!("doubt_parts", trust::doubt_parts(self, run_number, doubts, visits))
+    }
+
+    async fn doubt_entered(&self, run_number: i64, part: u32) -> Result<()> {
+        tried!("doubt_entered", trust::doubt_entered(self, run_number, part))
+    }
+
+    async fn accept_loss(&self, run_number: i64, begun: &[u32], visits: u32) -> Result<()> {
+        tried!("accept_loss", trust::accept_loss(self, run_number, begun, visits))
     }
 
     async fn destination(&self, name: &str, identity: &[u8; 32]) -> Result<DestinationNumber> {

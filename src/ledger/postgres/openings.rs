@@ -1,9 +1,9 @@
 //! Opening runs: one digest a week, whichever versions are started at the same instant.
 
-use super::{PostgresLedger, rows, runs, statement};
+use super::{PostgresLedger, rows, runs, statement, trust};
 use crate::ledger::failure::Try;
 use crate::ledger::stored::{Moment, RunRow, signed};
-use crate::ledger::{NewRun, Opening, Run};
+use crate::ledger::{DatabaseMark, NewRun, Opening, Run};
 
 /// Whoever decides about a run of the week waits here for whoever does so now, and then sees what that one did.
 const LOCK_WEEK: &str = "
@@ -14,9 +14,9 @@ ON CONFLICT (iso_week, digest_type) DO UPDATE SET last_decided_at = excluded.las
 const OPEN_RUN: &str = "
 INSERT INTO runs AS r (run_id, iso_week, digest_type, content_version, mode, snapshot_id, rows, parts, repeated,
     rejected, key_id, content_hash, deadline_at, correction, only_unsent, opened_at, database_identity,
-    trigger_count, last_triggered_at)
+    database_timeline, trigger_count, last_triggered_at)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, clock.now,
-    (SELECT ledger_id FROM ledger_identity), 1, clock.now
+    $17, $18, 1, clock.now
 FROM (SELECT now() + $16 * interval '1 microsecond' AS now) AS clock
 ON CONFLICT (run_id) DO UPDATE SET
     trigger_count = r.trigger_count + 1, last_triggered_at = excluded.last_triggered_at, brake = NULL
@@ -29,6 +29,7 @@ ON CONFLICT (run_number, part) DO NOTHING";
 
 /// `in_doubt` says that an earlier try may have been committed.
 pub(super) async fn open_run(ledger: &PostgresLedger, run: &NewRun, in_doubt: bool) -> Try<Opening> {
+    let database = trust::database(ledger).await?;
     let mut transaction = ledger.write().await?;
     statement(LOCK_WEEK)
         .bind(run.iso_week.number())
@@ -48,7 +49,7 @@ pub(super) async fn open_run(ledger: &PostgresLedger, run: &NewRun, in_doubt: bo
             return Ok(Opening::OtherVersion(other.clone()));
         }
     }
-    let opened = write_run(ledger, &mut transaction, run).await?;
+    let opened = write_run(ledger, &mut transaction, run, database).await?;
     transaction.commit().await?;
     Ok(match known.filter(|_| !in_doubt) {
         Some(known) => Opening::Joined { run: opened, last_triggered_at: known.last_triggered_at()? },
@@ -56,7 +57,12 @@ pub(super) async fn open_run(ledger: &PostgresLedger, run: &NewRun, in_doubt: bo
     })
 }
 
-async fn write_run(ledger: &PostgresLedger, connection: &mut sqlx::PgConnection, run: &NewRun) -> Try<Run> {
+async fn write_run(
+    ledger: &PostgresLedger,
+    connection: &mut sqlx::PgConnection,
+    run: &NewRun,
+    database: DatabaseMark,
+) -> Try<Run> {
     let opened: RunRow = rows(OPEN_RUN)
         .bind(&run.run_id)
         .bind(run.iso_week.number())
@@ -74,6 +80,8 @@ async fn write_run(ledger: &PostgresLedger, connection: &mut sqlx::PgConnection,
         .bind(run.correction)
         .bind(run.only_unsent)
         .bind(ledger.offset)
+        .bind(database.identity)
+        .bind(database.timeline)
         .fetch_one(&mut *connection)
         .await?;
     let part_rows: Vec<i64> = run.part_rows.iter().copied().map(i64::from).collect();

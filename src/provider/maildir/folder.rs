@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
 use tempfile::{NamedTempFile, TempPath};
 
 use super::directory_sync::DirectorySync;
@@ -20,9 +19,10 @@ use crate::rehearsal;
 /// directory had been at rest for this long when it was taken.
 const AT_REST: Duration = Duration::from_secs(2);
 
-/// The name of a message's file: `<seconds of the first claim>.<receipt key>.counterfoil`.
-fn file_name(key: &ReceiptKey, first_claimed_at: Timestamp) -> String {
-    format!("{}.{key}.counterfoil", first_claimed_at.as_second())
+/// The name of a message's file: `0.<receipt key>.counterfoil`. Where others put the time of delivery it says nothing:
+/// a ledger that was restored from an older copy no longer knows when the first claim was, and has to find the file.
+fn file_name(key: &ReceiptKey) -> String {
+    format!("0.{key}.counterfoil")
 }
 
 /// What became of a delivery.
@@ -96,11 +96,10 @@ impl Folder {
     pub(super) fn deliver(
         &self,
         key: &ReceiptKey,
-        first_claimed_at: Timestamp,
         mime: &[u8],
         permitted: impl Fn() -> bool,
     ) -> Result<Delivery, Trouble> {
-        let name = &file_name(key, first_claimed_at);
+        let name = &file_name(key);
         if self.stands(key, name)? {
             return Ok(Delivery::Stands { name: name.clone() });
         }

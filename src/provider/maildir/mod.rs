@@ -78,10 +78,10 @@ impl Provider for Maildir {
             return Outcome::NotStarted;
         }
         let folder = Arc::clone(&self.folder);
-        let (key, date) = (*outgoing.key, outgoing.message.date);
+        let key = *outgoing.key;
         let mime = outgoing.message.to_mime();
         let delivered =
-            tokio::task::spawn_blocking(move || folder.deliver(&key, date, &mime, || lease.covers(send_timeout))).await;
+            tokio::task::spawn_blocking(move || folder.deliver(&key, &mime, || lease.covers(send_timeout))).await;
         match delivered {
             Ok(Ok(Delivery::Stands { name })) => Outcome::Accepted { reference: name },
             Ok(Ok(Delivery::NotStarted)) => Outcome::NotStarted,
