@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 use super::begun::{self, Begun};
 use super::brake::{Brakes, Limits};
 use super::destination::{Destination, Destinations, sleep};
-use super::guards::{self, Refusal};
+use super::guards;
 use super::pace;
 use super::part::work_part;
 use super::rounds::{Rounds, Worked};
 use super::{
-    Clock, Ending, LedgerLoss, Progress, RunError, RunReport, RunRequest, RunSummary, WorkRequest, observe, restored,
+    Clock, Ending, LedgerLoss, Progress, Refusal, RunError, RunReport, RunRequest, RunSummary, WorkRequest, observe,
+    restored,
 };
 use crate::config::Config;
 use crate::digest::Bundle;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::guards::{Refusal, digest_config};
-use super::{RunError, RunRequest, Setup, SnapshotSource, restored};
+use super::guards::digest_config;
+use super::{Refusal, RunError, RunRequest, Setup, SnapshotSource, restored};
 use crate::config::Config;
 use crate::digest::{Bundle, BundleSettings, UnsubscribePattern};
 use crate::identity::{ContentVersion, DigestType};
