@@ -7,5 +7,6 @@ mod counts;
 mod crashes;
 mod faults;
 mod guards;
+mod outages;
 mod place;
 mod whole;
