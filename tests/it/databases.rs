@@ -20,6 +20,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, SqliteConnect
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+pub(crate) mod cluster;
+pub(crate) mod pooler;
+
 /// Which database a ledger is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
@@ -46,8 +49,11 @@ impl Fresh {
 
     /// A database on the private PostgreSQL.
     pub(crate) async fn postgres() -> Self {
+        Self::on_port(server().port).await
+    }
+
+    async fn on_port(port: u16) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let port = server().port;
         let name = format!("t_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let server = format!("postgres://counterfoil@127.0.0.1:{port}");
         let mut connection = PgConnection::connect(&format!("{server}/postgres")).await.unwrap();
@@ -147,23 +153,52 @@ pub(crate) struct Proxy {
     /// What `ledger.url` would say.
     pub(crate) url: SecretString,
     armed: Arc<Mutex<Option<Cut>>>,
+    cuts: Arc<AtomicU32>,
 }
 
 impl Proxy {
     pub(crate) async fn before(fresh: &Fresh) -> Self {
+        Self::cutting(fresh, false).await
+    }
+
+    /// Breaks the connection of about one COMMIT in ten, by turns before and after it. At no fixed interval: a verb
+    /// that commits twice would meet its next cut always at the same place.
+    pub(crate) async fn cutting_one_in_ten(fresh: &Fresh) -> Self {
+        Self::cutting(fresh, true).await
+    }
+
+    async fn cutting(fresh: &Fresh, by_itself: bool) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap().to_string();
         let server = format!("127.0.0.1:{}", server().port);
         let url = fresh.url.expose_secret().replace(&server, &here).into();
         let armed = Arc::new(Mutex::new(None));
-        let cut = armed.clone();
+        let (cuts, commits) = (Arc::new(AtomicU32::new(0)), AtomicU32::new(0));
+        let (cut, counted) = (armed.clone(), cuts.clone());
+        let next_cut: NextCut = Arc::new(move || {
+            let now = if by_itself {
+                // The golden ratio spreads the numbers evenly and without a period.
+                let spread = commits.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9e37_79b9);
+                let cut = if counted.load(Ordering::SeqCst) % 2 == 0 { Cut::AfterCommit } else { Cut::BeforeCommit };
+                (spread > u32::MAX / 10 * 9).then_some(cut)
+            } else {
+                cut.lock().unwrap().take()
+            };
+            counted.fetch_add(u32::from(now.is_some()), Ordering::SeqCst);
+            now
+        });
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(relay(client, server, cut.clone()));
+                tokio::spawn(relay(client, server, next_cut.clone()));
             }
         });
-        Self { url, armed }
+        Self { url, armed, cuts }
+    }
+
+    /// How many connections were broken.
+    pub(crate) fn cuts(&self) -> u32 {
+        self.cuts.load(Ordering::SeqCst)
     }
 
     /// Breaks the connection that commits next.
@@ -177,7 +212,10 @@ impl Proxy {
     }
 }
 
-async fn relay(mut client: TcpStream, mut server: TcpStream, armed: Arc<Mutex<Option<Cut>>>) -> std::io::Result<()> {
+/// What is done to a COMMIT that has just come.
+type NextCut = Arc<dyn Fn() -> Option<Cut> + Send + Sync>;
+
+async fn relay(mut client: TcpStream, mut server: TcpStream, next_cut: NextCut) -> std::io::Result<()> {
     let (mut asked, mut answered) = ([0; 65_536], [0; 65_536]);
     loop {
         tokio::select! {
@@ -187,7 +225,7 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, armed: Arc<Mutex<Op
                     return Ok(());
                 }
                 let commits = question.windows(6).any(|word| word == b"COMMIT");
-                let cut = if commits { armed.lock().unwrap().take() } else { None };
+                let cut = if commits { next_cut() } else { None };
                 if cut != Some(Cut::BeforeCommit) {
                     server.write_all(question).await?;
                 }
@@ -231,7 +269,7 @@ struct Place {
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let place = Place::find();
+        let place = Place::shared();
         let locks = Path::new(env!("CARGO_TARGET_TMPDIR"));
         fs::create_dir_all(locks).unwrap();
         let lock = File::create(locks.join("postgres.lock")).unwrap();
@@ -245,7 +283,7 @@ fn server() -> &'static Server {
 }
 
 impl Place {
-    fn find() -> Self {
+    fn named(name: &str) -> Self {
         let user = (run_for_text("id", &["-u"]) == "0").then(|| {
             let id =
                 ["postgres", "nobody"].iter().map(|name| run_for_text("id", &["-u", name])).find(|id| !id.is_empty());
@@ -257,15 +295,23 @@ impl Place {
             }
             None => Vec::new(),
         };
-        // One server for every checkout's target directory; somewhere that another user can reach.
-        let mut hash = std::hash::DefaultHasher::new();
-        std::hash::Hash::hash(env!("CARGO_TARGET_TMPDIR"), &mut hash);
-        let name = format!("counterfoil-postgres-{:016x}", std::hash::Hasher::finish(&hash));
+        // Somewhere that another user can reach.
         Self { binaries: binaries(), data: std::env::temp_dir().join(name), prefix, user }
     }
 
+    /// One server for every checkout's target directory.
+    fn shared() -> Self {
+        let mut hash = std::hash::DefaultHasher::new();
+        std::hash::Hash::hash(env!("CARGO_TARGET_TMPDIR"), &mut hash);
+        Self::named(&format!("counterfoil-postgres-{:016x}", std::hash::Hasher::finish(&hash)))
+    }
+
     fn command(&self, binary: &str) -> Command {
-        let binary = self.binaries.join(binary);
+        self.unprivileged(&self.binaries.join(binary))
+    }
+
+    /// A program as the user that the server runs as.
+    fn unprivileged(&self, binary: &Path) -> Command {
         let mut command = match self.prefix.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
@@ -299,20 +345,25 @@ impl Place {
             .status();
         assert!(made.unwrap().success(), "initdb failed in {}", self.data.display());
         for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            // Nothing here has to outlive the machine's next crash.
-            let options = format!(
-                "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=400 \
-                 -c fsync=off -c full_page_writes=off -c autovacuum=off"
-            );
-            let log = self.data.join("server.log");
-            let mut start = self.command("pg_ctl");
-            start.args(["start", "-w", "-D"]).arg(&self.data).arg("-l").arg(log).args(["-o", &options]);
-            if start.status().unwrap().success() {
+            let port = free_port();
+            if self.start_on(port) {
                 return port;
             }
         }
         panic!("PostgreSQL did not start; see {}", self.data.join("server.log").display());
+    }
+
+    /// Starts the server on its files; answers whether it could.
+    fn start_on(&self, port: u16) -> bool {
+        // Nothing here has to outlive the machine's next crash.
+        let options = format!(
+            "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=400 \
+             -c fsync=off -c full_page_writes=off -c autovacuum=off"
+        );
+        let log = self.data.join("server.log");
+        let mut start = self.command("pg_ctl");
+        start.args(["start", "-w", "-D"]).arg(&self.data).arg("-l").arg(log).args(["-o", &options]);
+        start.status().unwrap().success()
     }
 
     /// Leaves a process behind that stops the server and removes its files once nobody holds `postgres.users`.
@@ -341,6 +392,10 @@ impl Place {
         std::os::unix::process::CommandExt::process_group(&mut guard, 0);
         drop(guard.spawn().expect("sh is needed to stop the private PostgreSQL after the tests"));
     }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn run_for_text(program: &str, arguments: &[&str]) -> String {

@@ -10,6 +10,7 @@ mod faults;
 mod guards;
 mod joined;
 mod lookups;
+mod outages;
 mod over_http;
 mod pace;
 mod place;
