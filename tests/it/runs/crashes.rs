@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
+use std::sync::{Arc, Mutex};
 
 use counterfoil::rehearsal::Step;
 
-use super::place::{Ended, MAILDIR, Place, ended, smtp};
+use super::place::{Ended, MAILDIR, Place, ended, http, smtp};
 use crate::databases::Backend;
+use crate::http::server as gateway;
 use crate::smtp::server::{Act, Seen, Server};
 
 /// One batch holds few rows, so that the next process finds some that nobody has touched.
@@ -31,6 +33,26 @@ const WITHOUT_LOOKUP: &[Step] = &[
     Step::Connected,
     Step::RequestWritten,
     Step::AnswerReceived,
+    Step::BeforeSettle,
+    Step::AfterSettle,
+    Step::BeforePartEnd,
+    Step::AfterPartEnd,
+    Step::BeforeRunClose,
+    Step::AfterRunClose,
+];
+
+/// The same where the provider can be asked: what the earlier deaths left in doubt is looked up on the way.
+const WITH_LOOKUP: &[Step] = &[
+    Step::BeforeClaim,
+    Step::AfterClaim,
+    Step::BeforeRender,
+    Step::AfterRender,
+    Step::BeforeSend,
+    Step::Connected,
+    Step::RequestWritten,
+    Step::AnswerReceived,
+    Step::BeforeLookup,
+    Step::AfterLookup,
     Step::BeforeSettle,
     Step::AfterSettle,
     Step::BeforePartEnd,
@@ -155,4 +177,73 @@ async fn a_mail_server_gets_each_digest_at_most_once_wherever_the_processes_die_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mail_server_gets_each_digest_at_most_once_wherever_the_processes_die_on_postgres() {
     smtp_survives(Backend::Postgres).await;
+}
+
+/// A gateway that counts how often it accepted a message under each key.
+#[derive(Clone, Default)]
+struct Accepted(Arc<Mutex<BTreeMap<String, u32>>>);
+
+impl Accepted {
+    /// Whoever sends a key again gets the first answer where the gateway `replays`, else sends another message.
+    fn answer(&self, request: &gateway::Request, replays: bool) -> gateway::Act {
+        let mut accepted = self.0.lock().unwrap();
+        if request.method == "GET" {
+            let key = request.target.rsplit('/').next().unwrap();
+            return match accepted.contains_key(key) {
+                true => gateway::Act::answer(200, format!("{{\"status\":\"accepted\",\"id\":\"m-{}\"}}", &key[..8])),
+                false => gateway::Act::answer(404, ""),
+            };
+        }
+        let key = request.header("idempotency-key").expect("a send has a key");
+        let times = accepted.entry(key.to_owned()).or_default();
+        if *times == 0 || !replays {
+            *times += 1;
+        }
+        gateway::Act::answer(200, format!("{{\"id\":\"m-{}\"}}", &key[..8]))
+    }
+}
+
+async fn gateway_survives(backend: Backend, replays: bool) {
+    let accepted = Accepted::default();
+    let script = accepted.clone();
+    let server = gateway::Server::start(move |request| script.answer(request, replays)).await;
+    let (more, steps) = match replays {
+        true => ("replay_window = \"48h\"".to_owned(), WITHOUT_LOOKUP),
+        false => (
+            format!("lookup_url = \"http://127.0.0.1:{}/sent/{{key}}\"\nlookup_settle = \"1s\"", server.port),
+            WITH_LOOKUP,
+        ),
+    };
+    let mut matrix = Matrix::new(backend, &http(server.port, &more)).await;
+    for round in 0..rounds() {
+        let customers = round * ROWS_PER_ROUND..(round + 1) * ROWS_PER_ROUND;
+        let last = matrix.die_along(steps, customers, 1 + round % 3).await;
+        assert_eq!(last.code, 0, "{last:?}");
+    }
+    matrix.assert_settled().await;
+    assert_eq!(matrix.count("sent").await, rounds() * ROWS_PER_ROUND);
+    let accepted = accepted.0.lock().unwrap();
+    assert_eq!(accepted.len() as u32, rounds() * ROWS_PER_ROUND, "nobody is left out");
+    assert!(accepted.values().all(|times| *times == 1), "{accepted:?}");
+    eprintln!("http, replays {replays}: {} crashes, {} keys accepted once each", matrix.crashes, accepted.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_replays_accepts_each_digest_once_wherever_the_processes_die_on_sqlite() {
+    gateway_survives(Backend::Sqlite, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_replays_accepts_each_digest_once_wherever_the_processes_die_on_postgres() {
+    gateway_survives(Backend::Postgres, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_can_be_asked_accepts_each_digest_once_wherever_the_processes_die_on_sqlite() {
+    gateway_survives(Backend::Sqlite, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_can_be_asked_accepts_each_digest_once_wherever_the_processes_die_on_postgres() {
+    gateway_survives(Backend::Postgres, false).await;
 }
