@@ -14,6 +14,7 @@ mod outages;
 mod over_http;
 mod pace;
 mod place;
+mod remembered;
 mod restored;
 mod versions;
 mod whole;
