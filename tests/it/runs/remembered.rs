@@ -30,10 +30,15 @@ fn hours_since_the_week() -> i64 {
     (jiff::Timestamp::now().as_second() - first_monday) % (7 * 24 * HOUR) / HOUR
 }
 
+/// Nothing is due again within a moment.
+fn slow(destination: &str) -> String {
+    destination.replace("base = \"100ms\", cap = \"1s\"", "base = \"10m\", cap = \"10m\"")
+}
+
 /// One customer whose first attempt is in doubt, and who was tried again an hour later.
 async fn tried_again(backend: Backend, server: &Server, more: &str, digest: &str) -> Place {
     let window = if more.contains("replay_window") { "" } else { "replay_window = \"24h\"\n" };
-    let destination = http(server.port, &format!("{window}{more}"));
+    let destination = slow(&http(server.port, &format!("{window}{more}")));
     let place = Place::new(backend, &destination).await;
     place.configure(&destination, digest);
     place.export("week.jsonl", 0..1, |number| number);
@@ -114,7 +119,7 @@ async fn a_key_is_repeated_inside_its_window_and_not_after_it() {
         (24 * HOUR + 60, 1, "held replay_window_over 1"),
     ] {
         let server = loses_its_first_answer(Act::answer(200, "{\"id\":\"m-1\"}")).await;
-        let destination = http(server.port, "replay_window = \"24h\"");
+        let destination = slow(&http(server.port, "replay_window = \"24h\""));
         let place = Place::new(Backend::Sqlite, &destination).await;
         place.export("week.jsonl", 0..1, |number| number);
         place.run(&[&["--snapshot", "week.jsonl"], NO_WAIT.as_slice()].concat()).await;
