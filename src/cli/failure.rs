@@ -215,6 +215,9 @@ impl From<LedgerError> for Failure {
             LedgerError::Migration(_) => {
                 Some("nothing was changed; a ledger needs a database of its own, and rights to create tables in it")
             }
+            LedgerError::Refused { .. } => {
+                Some("see to what the database says; what was settled stays settled, run again")
+            }
             LedgerError::Corrupt { .. } => Some("restore the ledger from a copy; do not send meanwhile"),
             _ => None,
         };
